@@ -9,6 +9,7 @@ import re
 import time as system_time
 from calendar import isleap, monthrange
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
@@ -163,14 +164,12 @@ def parse_date(value: str) -> tuple[datetime, Precision] | None:
     """Return an ISO 8601 day, month or year as it is stored, and which it is; None for anything else."""
     text = value.strip()
     month_or_year = _MONTH_OR_YEAR.fullmatch(text)
-    try:
+    with suppress(ValueError):
         if month_or_year is not None:
             year, month = month_or_year.groups()
             return datetime(int(year), int(month or 1), 1, tzinfo=UTC), "month" if month else "year"
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return datetime(day.year, day.month, day.day, tzinfo=UTC), "day"
+        return datetime.combine(date.fromisoformat(text), time(), UTC), "day"
+    return None
 
 
 def parse_time(value: str, name: str, zone: tzinfo = UTC) -> tuple[datetime, Precision]:
@@ -196,18 +195,16 @@ def first_instant(day: date, zone: tzinfo | None) -> datetime:
 
     At the ends of the calendar it is the first or the last time there is.
     """
-    try:
+    with suppress(OverflowError):
         return datetime.combine(day, time(), zone or UTC).astimezone(UTC)
-    except OverflowError:
-        return EARLIEST if day.year == date.min.year else LATEST
+    return EARLIEST if day.year == date.min.year else LATEST
 
 
 def in_zone(instant: datetime, zone: tzinfo | None) -> datetime:
     """Return an instant as a time of a zone, which None is UTC; as it is if it lies at an end of the calendar."""
-    try:
+    with suppress(OverflowError):
         return instant.astimezone(zone or UTC)
-    except OverflowError:
-        return instant
+    return instant
 
 
 def times_in_zone(value: _T, zone: tzinfo | None, *names: str) -> _T:
@@ -249,9 +246,7 @@ def exact_iso(instant: datetime) -> str:
 
 def local_iso(instant: datetime) -> str:
     """Return a time as ISO 8601 in the zone it is in, rounded down to the second; its day is that of who reads it."""
-    if not instant.utcoffset():
-        return iso(instant)
-    return instant.isoformat(timespec="seconds")
+    return instant.isoformat(timespec="seconds") if instant.utcoffset() else iso(instant)
 
 
 def iso(instant: datetime) -> str:

@@ -129,12 +129,9 @@ def refuse_without_locks(folder: Path) -> None:
     advice = "Nothing was written. Set data_dir to a folder on a local disk."
     try:
         with file_lock(folder / PROBE).acquire(timeout=0):
-            try:
-                file_lock(folder / PROBE).acquire(timeout=0).lock.release()
-            except Timeout:
-                return
+            file_lock(folder / PROBE).acquire(timeout=0).lock.release()
     except Timeout:
-        return  # another process is testing right now, and its lock works
+        return  # the second one is refused, or the first because another process is testing right now
     except OSError as error:
         if error.errno in UNWRITABLE:
             raise LedgerError(f"the folder {folder} cannot be written to: {error.strerror}. {advice}") from error

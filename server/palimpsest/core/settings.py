@@ -615,8 +615,7 @@ def _describe(error: pydantic.ValidationError, path: str | Path | None) -> str:
         if fault["type"] == "extra_forbidden":
             lines.append(f"unknown setting '{name}'{_nearest(name, known)}")
         else:
-            text = fault_text(fault)
-            lines.append(f"{name}: {text}" if name else text)
+            lines.append(f"{name}: {fault_text(fault)}".removeprefix(": "))
     place = f" (in {path} or the environment)" if path else ""
     return f"{'; '.join(lines)}{place}"
 

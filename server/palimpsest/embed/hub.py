@@ -10,7 +10,7 @@ import json
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -89,10 +89,9 @@ def catalogue() -> dict[str, HubModel]:
 
 def is_fetched(model: HubModel, folder: Path) -> bool:
     """Return whether a folder has this revision of a model, whole."""
-    try:
+    with suppress(OSError, ValueError):
         return json.loads((folder / RECORD).read_text("utf-8")) == model.record
-    except (OSError, ValueError):
-        return False
+    return False
 
 
 def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = "") -> None:

@@ -38,7 +38,10 @@ class StaticEmbedder(PlainEmbedder):
         with raised_as(EmbedderError, "the static embedder cannot be loaded", advice, Exception):
             from tokenizers import Tokenizer  # noqa: PLC0415 - slow to import
 
-            folder = _package_folder()
+            spec = importlib.util.find_spec("wordllama")
+            if spec is None or spec.origin is None:
+                raise FileNotFoundError("the package wordllama is not installed")
+            folder = Path(spec.origin).parent
             self._weights = _mapped_vectors(folder / WEIGHTS)
             self._tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_truncation()
@@ -52,14 +55,6 @@ class StaticEmbedder(PlainEmbedder):
         if not ids:
             return np.zeros(DIMS, dtype=np.float32)
         return np.asarray(self._weights[ids].mean(axis=0, dtype=np.float32))
-
-
-def _package_folder() -> Path:
-    """Return the folder of the installed package. Raises FileNotFoundError."""
-    spec = importlib.util.find_spec("wordllama")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("the package wordllama is not installed")
-    return Path(spec.origin).parent
 
 
 def _mapped_vectors(file: Path) -> npt.NDArray[np.float16]:

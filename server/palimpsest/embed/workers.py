@@ -153,20 +153,16 @@ class Workers:
             with self._busy:
                 self._busy.wait_for(lambda: not (is_slow and self.waiting), timeout=_MAX_REST)
             with at_work:
-                _fulfil(future, work)
+                try:
+                    future.set_result(work())
+                except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits
+                    future.set_exception(error)
 
 
 def _finish(at_work: Sequence[threading.Lock]) -> None:
     """Wait until no thread is at a piece of work, and let none begin another one."""
     for lock in at_work:
         lock.acquire(timeout=_LAST_PIECE)
-
-
-def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
-    try:
-        future.set_result(work())
-    except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits
-        future.set_exception(error)
 
 
 def _lower_priority() -> None:

@@ -125,7 +125,8 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool] 
     """
 
     def give(conn: Connection, embedded: Mapping[str, EmbeddedText]) -> None:
-        contextual_keys.give_gist_vectors(conn, ledger.full_text, embedded, ledger.clock())
+        touched = entries.TouchedEntries(messages=documents.give_vectors(conn, embedded))
+        contextual_keys.index(conn, ledger.full_text, touched, ledger.clock())
 
     return _embed_all(ledger, embedder, stopped, documents.without_vector, give)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,9 @@ def by_number(found: Any) -> dict[int, Vector]:
 class ChromaIndex:
     """A vector index in Chroma. Open one with `open_folder`."""
 
-    def __init__(self, client: Any, prefix: str, close: Callable[[], None]) -> None:
+    def __init__(self, client: Any, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._close = close
         self._collections: dict[str, Any] = {}
 
     @classmethod
@@ -58,11 +57,9 @@ class ChromaIndex:
         settings = Settings(anonymized_telemetry=False)
         # After a failure Chroma keeps a half-started system for the folder. The second attempt drops it.
         with suppress(VectorIndexError), _chroma_errors("could not be opened"):
-            client: Any = chromadb.PersistentClient(str(folder), settings)  # typed in part
-            return cls(client, prefix, client.close)
+            return cls(chromadb.PersistentClient(str(folder), settings), prefix)
         with _chroma_errors("could not be opened"):
-            client = chromadb.PersistentClient(str(folder), settings)
-        return cls(client, prefix, client.close)
+            return cls(chromadb.PersistentClient(str(folder), settings), prefix)
 
     def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
         """Store vectors of shape (len(seqs), dims)."""
@@ -96,7 +93,7 @@ class ChromaIndex:
     def close(self) -> None:
         """Release the folder."""
         self._collections.clear()
-        self._close()
+        self._client.close()
 
     def _collection(self, user_id: str) -> Any:
         if user_id not in self._collections:

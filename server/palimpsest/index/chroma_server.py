@@ -226,11 +226,9 @@ class SharedBuild:
         """Return whether the build has a collection of the user."""
         if user_id not in self._ids:
             path = f"collections/{collection_of(user_id, self.prefix)}"
-            try:
+            with suppress(NotThereError):
                 self._ids[user_id] = self._server.request("GET", path, is_search=is_search)["id"]
-            except NotThereError:
-                return False
-        return True
+        return user_id in self._ids
 
     def _post(self, user_id: str, what: str, content: dict[str, Any], *, is_search: bool = False) -> Any:
         path = f"collections/{self._ids[user_id]}/{what}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, TypeAlias, TypeVar
@@ -21,6 +21,7 @@ from palimpsest.store import entries
 from palimpsest.store.graph import projection as projected
 from palimpsest.store.graph.projection import Part
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.rows import batched
 from palimpsest.text.display import counted, reason_of
 
 if TYPE_CHECKING:
@@ -220,12 +221,10 @@ class GraphCopy:
     async def checkpoint(self) -> GraphCheckpoint | None:
         """Return how much of the ledger it shows, or None if that is nothing, or written by another version."""
         rows = await self._ask(READ_CHECKPOINT)
-        if not rows or rows[0]["checkpoint"].get("layout") != LAYOUT:
-            return None
-        try:
-            return GraphCheckpoint(**rows[0]["checkpoint"])
-        except TypeError:
-            return None
+        with suppress(TypeError):
+            if rows and rows[0]["checkpoint"].get("layout") == LAYOUT:
+                return GraphCheckpoint(**rows[0]["checkpoint"])
+        return None
 
     async def prepare(self, indexes: Iterable[Text]) -> None:
         """Create the indexes by which statements find our nodes and edges, unless the database has them.
@@ -249,9 +248,9 @@ class GraphCopy:
     async def put(self, part: Part, checkpoint: GraphCheckpoint | None) -> None:
         """Bring the copy into the state of a part of the graph, and write the checkpoint, in one transaction."""
         changes: list[Statement] = [(REMOVE_EDGES, {"memory_ids": part.memory_ids})]
-        changes.extend((PUT_NODES, {"rows": batch}) for batch in _batches(part.nodes))
-        changes.extend((PUT_EDGES, {"rows": batch}) for batch in _batches(part.edges))
-        changes.extend((REMOVE_NODES, {"rows": batch}) for batch in _batches(part.hidden))
+        changes.extend((PUT_NODES, {"rows": batch}) for batch in batched(part.nodes, BATCH))
+        changes.extend((PUT_EDGES, {"rows": batch}) for batch in batched(part.edges, BATCH))
+        changes.extend((REMOVE_NODES, {"rows": batch}) for batch in batched(part.hidden, BATCH))
         if checkpoint is not None:
             changes.append((WRITE_CHECKPOINT, {"values": asdict(checkpoint)}))
         await self._run(*changes)
@@ -261,10 +260,6 @@ class GraphCopy:
         [nodes] = await self._ask(COUNT_NODES)
         [edges] = await self._ask(COUNT_EDGES)
         return nodes["count"], edges["count"]
-
-
-def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    return (values[start : start + BATCH] for start in range(0, len(values), BATCH))
 
 
 # Keep a graph database in step with the graph of the ledger.
@@ -466,7 +461,7 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
     if checkpoint.edit_number < edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)
-        steps = [(projected.part_of(conn, batch), checkpoint) for batch in _batches(memory_ids)]
+        steps = [(projected.part_of(conn, batch), checkpoint) for batch in batched(memory_ids, BATCH)]
         return [*steps, (projected.part_of(conn, [], edited), replace(checkpoint, edit_number=edit_number))]
     return []
 

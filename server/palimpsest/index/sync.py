@@ -49,10 +49,9 @@ class Checkpoint:
     @classmethod
     def read(cls, folder: Path) -> Checkpoint | None:
         """Return the checkpoint in a folder, or None if there is none or it is damaged."""
-        try:
+        with suppress(OSError, ValueError):
             return cls.from_values(json.loads((folder / FILE_NAME).read_text("utf-8")))
-        except (OSError, ValueError):
-            return None
+        return None
 
     @classmethod
     def from_values(cls, values: Any) -> Checkpoint | None:
@@ -321,13 +320,11 @@ class Projection:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(MAX_FOLDERS):
             lock = file_lock(self.root / f"{number}.lock")
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            self._folder_lock, self.folder = lock, self.root / str(number)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            return
+                self._folder_lock, self.folder = lock, self.root / str(number)
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                return
         raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
 
     def _close_index(self) -> None:
@@ -399,10 +396,9 @@ class Projection:
     def _build(self, progress: Progress | None) -> None:
         """Fill an empty index with every vector of the ledger, then apply the log rows written meanwhile."""
         self.state = "building"
-        is_filled = False
-        while not is_filled:  # again, if rows were erased meanwhile
+        self._begin_build()
+        while not self._fill(progress):  # rows were erased meanwhile
             self._begin_build()
-            is_filled = self._fill(progress)
         if not self._stopping.is_set():
             self.state, self.fault = "ready", ""
 
@@ -474,10 +470,8 @@ def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
         notes.append(f"the index on the Chroma server still holds vectors of what was erased: {error}")
     for folder in sorted(path for path in projection.root.glob("*") if path.is_dir() and path != projection.folder):
         try:
-            if folder.suffix == SET_ASIDE_SUFFIX:  # no process opens it
-                shutil.rmtree(folder)
-                continue
-            with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
+            is_unused = folder.suffix == SET_ASIDE_SUFFIX  # no process opens it
+            with nullcontext() if is_unused else file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
                 shutil.rmtree(folder)
         except Timeout:
             notes.append(f"{folder} is in use; its client rebuilds it at its next call, or close that client")

@@ -193,11 +193,9 @@ def _asked(value: Any) -> Any:
     """Return what is to be forgotten; "" if nothing is, and the value itself if it cannot be read."""
     if isinstance(value, Mapping):
         item = object_of(value)
-        named = [item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True]
-        value = named[0] if named else ""
-    if not value or value is True:
-        return ""
-    return "" if isinstance(value, str) and ask.says_nothing(value) else value
+        value = next((item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True), "")
+    is_nothing = not value or value is True or (isinstance(value, str) and ask.says_nothing(value))
+    return "" if is_nothing else value
 
 
 def _fact_text(item: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
@@ -31,11 +31,15 @@ _LIMIT = re.compile(r"max_?(?:completion|new|output)?_?tokens|context (?:length|
 # at that moment, has only half imported httpx. Importing httpx here prevents that.
 
 
+_Form: TypeAlias = Literal["json_schema", "json_object", "plain"]
+_SIMPLER_FORM: Mapping[_Form, _Form] = {"json_schema": "json_object", "json_object": "plain"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Dialect:
     """The request options that an endpoint supports. Requests start with all of them and drop those it rejects."""
 
-    form: Literal["json_schema", "json_object", "plain"] = "json_schema"
+    form: _Form = "json_schema"
     options: tuple[tuple[str, float], ...] = ()
     system: bool = True
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -173,12 +177,8 @@ def _simpler(dialect: _Dialect, complaint: _ComplaintError) -> _Dialect | None:
         return replace(dialect, system=False)
     if _LIMIT.search(words) and not names_form and dialect.max_tokens // 2 >= MIN_REPLY_TOKENS:
         return replace(dialect, max_tokens=dialect.max_tokens // 2)
-    if complaint.may_be_form or names_form:
-        if dialect.form == "json_schema":
-            return replace(dialect, form="json_object")
-        if dialect.form == "json_object":
-            return replace(dialect, form="plain")
-    return None
+    form = _SIMPLER_FORM.get(dialect.form) if complaint.may_be_form or names_form else None
+    return replace(dialect, form=form) if form else None
 
 
 def _error_in(body: Mapping[str, Any]) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -115,7 +115,7 @@ async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> Hand
 
 async def _project(state: ServerState, ctx: RequestContext) -> str | InputRequiredResult:
     """Return the project of a request, under the name that it has now, or the question to answer the request with."""
-    try:
+    with suppress(PalimpsestError):  # the handler of the request reports it
         memory = await state.memory.get()
         grant, project = current_grant(), ""
         if grant is OPEN and memory.settings.repository is not None:
@@ -124,5 +124,4 @@ async def _project(state: ServerState, ctx: RequestContext) -> str | InputRequir
             return project
         project = project or grant.project or memory.settings.project
         return await memory.projects.current_name(project, user_id=grant.user_id)
-    except PalimpsestError:  # the handler of the request reports it
-        return ""
+    return ""

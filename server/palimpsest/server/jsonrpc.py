@@ -116,8 +116,11 @@ class Refused:
 
     def as_error(self) -> types.JSONRPCError:
         """Return the answer to the message."""
-        error = types.ErrorData(code=self.code, message=f"{self.reason}. Nothing was done.")
-        return types.JSONRPCError(jsonrpc="2.0", id=self.id, error=error)
+        return _error(self.id, self.code, f"{self.reason}. Nothing was done.")
+
+
+def _error(request_id: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
 def unparsable(text: bytes | bytearray) -> Refused | None:
@@ -201,8 +204,7 @@ def _message(members: dict[str, Any], faults: list[str]) -> types.JSONRPCMessage
         return Refused(types.INVALID_REQUEST, reason, request_id, expects_answer=not is_notification)
     if request_id is None:
         return Refused(types.INVALID_REQUEST, f"a reply has {faults[0]}", expects_answer=False)
-    data = types.ErrorData(code=types.INVALID_REQUEST, message=f"the client's reply has {faults[0]}")
-    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+    return _error(request_id, types.INVALID_REQUEST, f"the client's reply has {faults[0]}")
 
 
 def _id_of(members: dict[str, Any]) -> types.RequestId | None:
@@ -300,8 +302,8 @@ def _line_of(message: types.JSONRPCMessage) -> bytes:
         logger.exception("a message could not be written as JSON")
         if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             return b""
-        data = types.ErrorData(code=types.INTERNAL_ERROR, message="the reply could not be written as JSON")
-        return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=data).model_dump_json().encode() + b"\n"
+        error = _error(message.id, types.INTERNAL_ERROR, "the reply could not be written as JSON")
+        return error.model_dump_json().encode() + b"\n"
 
 
 @contextmanager

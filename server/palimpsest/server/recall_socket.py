@@ -171,10 +171,9 @@ async def _line(stream: SocketStream) -> bytes:
 
 
 async def _reply(line: bytes, token: str, user: str, opened: Callable[[], Memory | None]) -> dict[str, Any]:
-    try:
+    request: dict[str, Any] = {}
+    with suppress(ValueError, RecursionError):
         request = object_of(json.loads(line))
-    except (ValueError, RecursionError):
-        return NOTHING
     is_allowed = hmac.compare_digest(str(request.get("token", "")).encode(), token.encode())
     if request.get("v") != VERSION or not is_allowed:
         return NOTHING

@@ -416,12 +416,7 @@ def entities_text(listed: Sequence[ListedEntity], scope: Scope) -> str:
         f"last {shown_date(item.mentioned_at)}"
         for item in listed
     ]
-    return lines_text(lines or [NO_ENTITIES], scope)
-
-
-def lines_text(lines: Sequence[str], scope: Scope) -> str:
-    """Return lines with the scope below them."""
-    return visible("\n".join([*lines, *scope_note(scope)]))
+    return with_notes(lines or [NO_ENTITIES], (), scope)
 
 
 def edited_text(edited: EntityEdited) -> str:
@@ -552,7 +547,7 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
     lines += [ASK_AGAIN] if weak_lines(result) == [WEAK] and not has_wordings else []
     lines += result.relation_lines
     lines += [f"({omitted_text(result)}; raise max_tokens to see them)"] if result.omitted else []
-    return _with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
+    return with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
 
 
 def weak_lines(result: SearchResult) -> list[str]:
@@ -570,7 +565,7 @@ def page_text(page: Page, scope: Scope) -> str:
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
         lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
-    return _with_notes(lines, (*page.notes, *advice.shortened_notes(page.hits, TOOLS)), scope)
+    return with_notes(lines, (*page.notes, *advice.shortened_notes(page.hits, TOOLS)), scope)
 
 
 def added_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
@@ -580,14 +575,14 @@ def added_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
         lines = [learned_line(result.document)]
     if not lines and result.kept_messages:
         lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
-    return _with_notes(lines or ["unchanged"], advice.added_notes(result, door), scope)
+    return with_notes(lines or ["unchanged"], advice.added_notes(result, door), scope)
 
 
 def changed_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what an update, a deletion or an undo did."""
     lines = [*_outcome_lines(result), *result.entity_edits] or ["unchanged: there was nothing to do"]
     notes = [note for note in advice.changed_notes(result, door) if note not in result.entity_edits]
-    return _with_notes(lines, notes, scope)
+    return with_notes(lines, notes, scope)
 
 
 def restored_text(result: WriteResult, scope: Scope) -> str:
@@ -597,16 +592,16 @@ def restored_text(result: WriteResult, scope: Scope) -> str:
     for outcome in result.outcomes:
         done = by_event.get(outcome.event, "unchanged (not deleted)")
         lines += [f"{done}: {_quote(outcome.memory)}{held_times(outcome.memory)}", *_relation_lines(outcome)]
-    return _with_notes(lines, result.notes, scope)
+    return with_notes(lines, result.notes, scope)
 
 
 def all_deleted_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what the deletion of a whole scope did."""
     if not result.outcomes:
-        return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
+        return with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
     messages = sum(outcome.kind == "message" for outcome in result.outcomes)
     line = f"deleted: {counted(len(result.outcomes) - messages, 'memory')} and {counted(messages, 'message')}"
-    return _with_notes([line], [*result.notes, door.all_deleted], scope)
+    return with_notes([line], [*result.notes, door.all_deleted], scope)
 
 
 def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
@@ -713,14 +708,14 @@ def summary_text(summary: SummaryResult, scope: Scope, door: Advice = TOOLS) -> 
         notes.append(f"rests on {', '.join(map(short, sources))}")
     elif sources:
         notes.append(f"rests on {len(sources)} memories")
-    return _with_notes([summary.text], notes, scope)
+    return with_notes([summary.text], notes, scope)
 
 
 def days_text(days: Sequence[SummaryResult], scope: Scope) -> str:
     """Return the summaries of days below their dates, and each note on them once."""
     lines = [line for day in days for line in (day.kind.partition(":")[2], day.text, "")][:-1]
     notes = list(dict.fromkeys(note for day in days for note in day.notes))
-    return _with_notes(lines or ["Nothing is known yet."], notes, scope)
+    return with_notes(lines or ["Nothing is known yet."], notes, scope)
 
 
 def history_text(history: MemoryHistory) -> str:
@@ -785,7 +780,8 @@ def _made_by(provenance: models.Provenance) -> str:
     return " ".join(part for part in (provenance.stage, provenance.model) if part)
 
 
-def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
+def with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
+    """Return lines with notes and the scope below them."""
     return visible("\n".join([*lines, *(f"note: {note}" for note in notes), *scope_note(scope)]))
 
 

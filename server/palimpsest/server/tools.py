@@ -548,7 +548,7 @@ async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - 
 async def read_entity(name: str, ctx: Context[Any, Any]) -> str:
     """Return the lines of the ledger on an entity. No model is asked."""
     memory, scope = await request_of(ctx)
-    return framed(replies.lines_text(await memory.graph.lines(scope, name), scope))
+    return framed(replies.with_notes(await memory.graph.lines(scope, name), (), scope))
 
 
 async def read_conversation_page(id: str, after: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - as above
@@ -594,14 +594,10 @@ async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> 
     if not isinstance(params.ref, types.ResourceTemplateReference) or params.argument.name not in COMPLETED:
         return types.CompleteResult(completion=types.Completion(values=[]))
     memory, scope = await request_of(ctx)
-    beginning, find = params.argument.value.strip(), memory.ids
-    if params.argument.name == "name":
-        find = memory.graph.names
-    elif params.ref.uri.startswith(CONVERSATION_SCHEME):
-        find = memory.conversations.ids
-    elif params.argument.name == "document":
-        find = memory.documents.ids
-    found = list(await find(scope, beginning if params.argument.name == "name" else beginning.lower(), MAX_SHOWN + 1))
+    name, beginning = params.argument.name, params.argument.value.strip()
+    of_ids = memory.conversations.ids if params.ref.uri.startswith(CONVERSATION_SCHEME) else memory.ids
+    find = {"id": of_ids, "name": memory.graph.names, "document": memory.documents.ids}[name]
+    found = list(await find(scope, beginning if name == "name" else beginning.lower(), MAX_SHOWN + 1))
     has_more = len(found) > MAX_SHOWN
     completion = types.Completion(values=found[:MAX_SHOWN], total=None if has_more else len(found), has_more=has_more)
     return types.CompleteResult(completion=completion)

@@ -89,7 +89,9 @@ def apply(
         conn, write.scope, write.provenance, now, edit, touched, write.vectors, write.embedder, write.partial
     )
     _mark_learned(conn, write.learned_from)
-    before = _count_before(conn, write) if max_memories else None
+    # An undo may exceed the limit: it only brings back what was.
+    may_add = any(each.event is models.Event.ADD and each.kind == "memory" for each in write.decisions)
+    before = memory_queries.count_living(conn, write.scope.user_id) if max_memories and may_add else None
     stored, new_ids = (), frozenset[str]()
     if write.messages:
         stored, new_ids = writes.store(tx, write.messages, write.conversation)
@@ -163,13 +165,6 @@ def _refuse_stale(conn: Connection, write: Write) -> None:
     is_unread = exists().where(memories.c.id == index_log.c.memory_id, unread)
     if has_row(conn, select(index_log.c.seq).where(*is_later, is_unread)):
         raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
-
-
-def _count_before(conn: Connection, write: Write) -> int | None:
-    """Return how many memories the user has, if the write may add some. An undo may: it only brings back what was."""
-    if not any(decision.event is models.Event.ADD and decision.kind == "memory" for decision in write.decisions):
-        return None
-    return memory_queries.count_living(conn, write.scope.user_id)
 
 
 def _refuse_too_many(conn: Connection, user_id: str, before: int, max_memories: int) -> None:

@@ -245,14 +245,6 @@ _EMBEDDED_OF: dict[str, Query] = {
 }
 
 
-def give_gist_vectors(
-    conn: Connection, full_text: FullText, embedded: Mapping[str, EmbeddedText], now: datetime
-) -> None:
-    """Store the vectors of gists by the ids of their pages, and rewrite the keys of these pages."""
-    touched = TouchedEntries(messages=documents.give_vectors(conn, embedded))
-    index(conn, full_text, touched, now)
-
-
 def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
     """Rebuild the full text and return the number of its rows."""
     full_text.clear(conn)

@@ -18,7 +18,7 @@ from palimpsest.store.rows import UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
 from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
-from palimpsest.store.upgrade import create_tables, revision_in, stored_revision
+from palimpsest.store.upgrade import create_tables, stored_revision
 
 StoredRow: TypeAlias = dict[str, Any]
 
@@ -102,10 +102,14 @@ class DatabaseBackups(Backups):
 
     @contextmanager
     def _ledger_file(self) -> Generator[Path]:
-        """Write the ledger to a file, and give it."""
+        """Write the ledger as one snapshot shows it to a file, and give it."""
         with self.work_folder("copying") as folder:
+            path = folder / "ledger.db"
             with self._opened() as database:
-                path = _written_to_file(database, folder)
+                _refuse_other_schema(database)
+                with closing(SqliteDatabase.open(path)) as copy, copy.write() as conn, database.read() as rows:
+                    create_tables(conn, copy)
+                    _copy_rows(rows, copy, conn, _unseen)
             yield path
 
 
@@ -125,16 +129,6 @@ def replace_rows(database: Database, copy: Path, now: datetime, backups: Backups
         _copy_rows(rows, database, conn, _unseen)
         begin_epoch(conn, epoch, now)
     return before
-
-
-def _written_to_file(database: Database, folder: Path) -> Path:
-    """Write the ledger as one snapshot shows it to a file in a folder."""
-    _refuse_other_schema(database)
-    path = folder / "ledger.db"
-    with closing(SqliteDatabase.open(path)) as copy, copy.write() as conn, database.read() as rows:
-        create_tables(conn, copy)
-        _copy_rows(rows, copy, conn, _unseen)
-    return path
 
 
 def _refuse_other_schema(database: Database) -> None:
@@ -168,9 +162,8 @@ def move(source: Database, target: Database, clock: Clock, progress: Progress) -
     broke off. The source is not changed, and others only read it meanwhile.
     """
     with target.migrating():
-        with target.read() as conn:
-            if revision_in(conn, target.location) is not None:
-                raise InputError(f"{target.location} already holds a ledger. Nothing was changed. Name an empty place")
+        if stored_revision(target) is not None:
+            raise InputError(f"{target.location} already holds a ledger. Nothing was changed. Name an empty place")
         with (
             source.write() as rows,
             source.without_time_limit(rows),

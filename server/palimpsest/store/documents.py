@@ -43,13 +43,12 @@ def put(
 
     `made` are the vectors of texts by the embedder. Only what a model wrote has one: other gists repeat their page.
     """
-    known = made or {}
     are_pages = (rows.among(messages.c.id, new), messages.c.role == PAGE)
     stored = list(conn.execute(select(messages.c.id).where(*are_pages)).scalars())
     erase(conn, stored)
     for page in stored:
         gist = new[page]
-        vector = known.get(gist.text) if gist.model else None
+        vector = (made or {}).get(gist.text) if gist.model else None
         row = {"message_id": page, **asdict(gist), **vector_values(EmbeddedText(gist.text, embedder, vector))}
         conn.execute(insert(gists), row)
     return stored

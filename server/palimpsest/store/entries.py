@@ -443,7 +443,8 @@ def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[m
 
 # The context of one write: what it touches, the numbers of edits, and the entries of new texts.
 
-VectorSum: TypeAlias = npt.NDArray[np.float64]
+# By how much the count and the float64 sum of the living keys change, by user and embedder.
+Moves: TypeAlias = dict[tuple[str, str], tuple[int, npt.NDArray[np.float64]]]
 
 
 @dataclass(slots=True)
@@ -451,15 +452,12 @@ class TouchedEntries:
     """The owners that one transaction changed. `index` processes them once, at its end.
 
     Memories that were only `annotated` say what they said before, so nobody who read them has to read them again.
-    `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
     """
 
     memories: set[str] = field(default_factory=set[str])
     messages: set[str] = field(default_factory=set[str])
     annotated: set[str] = field(default_factory=set[str])
-    moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
-        default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
-    )
+    moves: Moves = field(default_factory=Moves)
 
     def move(self, user_id: str, embedder: str, key: bytes | None, vector: bytes | None, sign: int) -> None:
         """Record that a stored key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""

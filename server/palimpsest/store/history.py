@@ -122,10 +122,8 @@ def owners_of_passage(conn: sa.Connection, scope: models.Scope, passage: str) ->
         # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
         contains = sa.or_(*(sa.func.replace(column, passage, "") != column for column in columns))
         owners.update(conn.execute(sa.select(owner_id).where(contains)).scalars())
-    of_scope: set[str] = set()
-    for table in (memories, messages):
-        query = sa.select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
-        of_scope.update(conn.execute(query).scalars())
+    seen = (sa.select(of.c.id).where(among(of.c.id, owners), sees(of, scope)) for of in (memories, messages))
+    of_scope = set(conn.execute(sa.union(*seen)).scalars())
     return sorted(of_scope), len(owners - of_scope)
 
 

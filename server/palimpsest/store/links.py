@@ -43,12 +43,6 @@ def without_annotation(conn: Connection, memory_ids: Sequence[str]) -> list[Memo
     return [found[memory_id] for memory_id in memory_ids if memory_id in found]
 
 
-def linking_to(conn: Connection, memory_id: str) -> list[str]:
-    """Return the ids of the memories whose links lead to a memory."""
-    query = select(memory_links.c.memory_id).where(memory_links.c.other_id == memory_id)
-    return list(conn.execute(query.order_by(memory_links.c.memory_id)).scalars())
-
-
 def linked_with(conn: Connection, scope: Scope, memory: Memory) -> list[LinkedMemory]:
     """Return the living memories that a memory is linked with, in either direction, and why, the newest first."""
     ids = [other for _, other, _ in entries_linked_with(conn, [memory.id])]
@@ -138,7 +132,8 @@ def _lead_to(conn: Connection, user_id: str, old_id: str, new_id: str) -> None:
         kept = [(new_id if other == old_id else other, reason) for other, reason in state["links"]]
         return {**state, "links": _each_once(kept)}
 
-    is_linking = (memories.c.user_id == user_id, among(memories.c.id, linking_to(conn, old_id)))
+    linking = select(memory_links.c.memory_id).where(memory_links.c.other_id == old_id)
+    is_linking = (memories.c.user_id == user_id, memories.c.id.in_(linking))
     for row in conn.execute(select(memories).where(*is_linking).order_by(memories.c.id)).all():
         _rewrite(conn, row, led)
 

@@ -224,9 +224,7 @@ def _by_remote(conn: sa.Connection, user_id: str, remote: str) -> Alias | None:
     if not remote:
         return None
     known = _alias(conn, user_id, "remote", remote) or _alias(conn, user_id, "name", remote)
-    if known is None and has_content(conn, user_id, remote):
-        return Alias("name", remote, remote)
-    return known
+    return Alias("name", remote, remote) if known is None and has_content(conn, user_id, remote) else known
 
 
 def _is_another(here: Alias, repository: Repository) -> bool:

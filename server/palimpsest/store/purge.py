@@ -119,23 +119,15 @@ def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row
             conn.execute(delete(db.entities).where(db.entities.c.id == entity_id))
             continue
         of_group = sorted(of_group, key=lambda mention: mention.entity_id != entity_id)  # its own names come first
-        own = grouped((mention.key, mention.name) for mention in of_group if mention.entity_id == entity_id)
-        erased |= _forget_aliases(conn, aliases, _with_bare_names(own))
+        own = [(mention.key, mention.name) for mention in of_group if mention.entity_id == entity_id]
+        own += [(name_key(bare), bare) for _, name in own if (bare := bare_name(name))]  # "Tom" of "Tom (plumber)"
+        erased |= _forget_aliases(conn, aliases, grouped(own))
         given = [alias.name for alias in aliases if alias.given]
         stated = [*given, *([USER] if entity.is_user else (mention.name for mention in of_group))]
         if entity.name not in stated:
             erased.add(entity.name)
             conn.execute(update(db.entities).where(db.entities.c.id == entity_id).values(name=stated[0]))
     return erased
-
-
-def _with_bare_names(names: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return names by their keys, and with "Tom (plumber)" also "Tom"."""
-    known = {key: list(called) for key, called in names.items()}
-    for name in (name for called in names.values() for name in called):
-        if bare := bare_name(name):
-            known.setdefault(name_key(bare), []).append(bare)
-    return known
 
 
 def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mapping[str, list[str]]) -> set[str]:

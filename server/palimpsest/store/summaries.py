@@ -49,11 +49,10 @@ def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
 
 def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
     """Store what a summary rests on, and leave older ones as they are."""
-    owners = [("message", message_id, 0) for message_id in dict.fromkeys(message_ids)]
-    owners += [("memory", memory_id, revision) for memory_id, revision in of_memories.items()]
-    of_summary = sa.insert(summary_sources).values(summary_id=summary_id)
-    if rows := [{"kind": kind, "owner_id": owner, "revision": revision} for kind, owner, revision in owners]:
-        conn.execute(of_summary, rows)
+    rows = [{"kind": "message", "owner_id": owner, "revision": 0} for owner in dict.fromkeys(message_ids)]
+    rows += [{"kind": "memory", "owner_id": owner, "revision": revision} for owner, revision in of_memories.items()]
+    if rows:
+        conn.execute(sa.insert(summary_sources).values(summary_id=summary_id), rows)
 
 
 def read(conn: sa.Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:
@@ -188,9 +187,7 @@ def base_summary(conn: sa.Connection, scope: Scope, kind: str) -> tuple[int | No
     That is one of which it is known what it rests on, and nothing of that was deleted. It may have changed since.
     """
     row = conn.execute(_of_kind(scope, kind).where(has_sources(), ~have_gone()).limit(1)).one_or_none()
-    if row is None:
-        return None, None
-    return row.id, _with_sources(conn, row)
+    return (None, None) if row is None else (row.id, _with_sources(conn, row))
 
 
 def _with_sources(conn: sa.Connection, row: sa.Row[Any]) -> Summary:

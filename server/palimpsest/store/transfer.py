@@ -202,12 +202,11 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         yield {"type": "summary", **_values(row, _NAMES), **(rests_on if of_memories or message_ids else {})}
 
 
-def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
+def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> int | None:
     """Return the row number of a summary that the ledger has already, or None."""
     columns = (db.summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
     query = select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns)
-    summary_id = conn.execute(query.limit(1)).scalar()
-    return None if summary_id is None else str(summary_id)
+    return conn.execute(query.limit(1)).scalar()
 
 
 def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_ids: Mapping[str, str]) -> bool:

@@ -114,10 +114,10 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
 
 def _refuse_move(tx: Transaction, number: int) -> None:
     """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
-    for _, _, table, _ in HISTORIES:
-        if has_row(tx.conn, select(table.c.seq).filter_by(change=number, stage=MOVE)):
-            fault = f"edit {number} merged two projects, which an undo cannot take back, so nothing was done"
-            raise InputError(f"{fault}. palimpsest restore brings back the backup that was made before it")
+    moves = (select(of.rows.c.seq).filter_by(change=number, stage=MOVE) for of in HISTORIES)
+    if any(has_row(tx.conn, query) for query in moves):
+        fault = f"edit {number} merged two projects, which an undo cannot take back, so nothing was done"
+        raise InputError(f"{fault}. palimpsest restore brings back the backup that was made before it")
 
 
 def _in_effect(tx: Transaction, number: int) -> bool:

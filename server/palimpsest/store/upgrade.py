@@ -80,18 +80,13 @@ def pending(database: Database) -> PendingMigration:
 def stored_revision(database: Database) -> str | None:
     """Return the revision of the schema of a ledger, or None for an empty database. Raises as `upgrade`."""
     with database.read() as conn:
-        return revision_in(conn, database.location)
-
-
-def revision_in(conn: Connection, location: str) -> str | None:
-    """Return the revision of the schema, or None for an empty database. Raises as `upgrade`."""
-    tables = set(inspect(conn).get_table_names())
-    if tables and "alembic_version" not in tables:
-        raise LedgerError(
-            f"{location} is a database of another program. Nothing was changed. "
-            "Set data_dir or history_db_path to another place."
-        )
-    return refuse_newer(conn, location) if tables else None
+        tables = set(inspect(conn).get_table_names())
+        if tables and "alembic_version" not in tables:
+            raise LedgerError(
+                f"{database.location} is a database of another program. Nothing was changed. "
+                "Set data_dir or history_db_path to another place."
+            )
+        return refuse_newer(conn, database.location) if tables else None
 
 
 def refuse_newer(conn: Connection, location: str) -> str | None:
@@ -122,8 +117,7 @@ def create_tables(conn: Connection, database: Database) -> None:
 
 def _migrate(database: Database, backups: Backups, now: datetime) -> None:
     with database.migrating():
-        with database.read() as conn:
-            revision = revision_in(conn, database.location)
+        revision = stored_revision(database)
         if revision == HEAD:  # another process was quicker
             return
         if revision is not None and database.migrates_when_opened:

@@ -19,7 +19,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys
 from palimpsest.store import schema as db
 from palimpsest.store.database import Database, FullText, FullTextColumns
-from palimpsest.store.entries import TouchedEntries, Transaction, VectorSum, next_edit_number, put_entry
+from palimpsest.store.entries import Moves, TouchedEntries, Transaction, next_edit_number, put_entry
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
 from palimpsest.store.memories import memories_by_id
@@ -166,7 +166,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         contextual_keys.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
     # Other processes may have written since the faults were found, and the full text is whole now.
     faults = verify(conn, database, lambda _done, _total: None)
-    conn.execute(delete(db.means))  # a stored sum may have a wrong length; `_write_means` writes them again
+    conn.execute(delete(db.means))  # a stored sum may have a wrong length; at the end they are written again
     full_text.remove(conn, sorted(faults.orphans))
     conn.execute(delete(db.vectors).where(among(db.vectors.c.seq, faults.orphans)))
     for owner, kind in faults.owners.items():
@@ -185,7 +185,9 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         statements.put(replace(tx, scope=memory.scope, edit=next_edit_number(conn)), memory)
         touched.memories.add(memory_id)  # a graph database outside follows the index log
     contextual_keys.index(conn, full_text, touched, now)
-    _write_means(conn)
+    conn.execute(delete(db.means))
+    for (user_id, embedder), (units, total) in _sums(conn).items():
+        conn.execute(insert(db.means).values(user_id=user_id, embedder=embedder, units=units, total=total.tobytes()))
 
 
 def _agrees(full_text: FullText, stored: Row[Any], entry: contextual_keys.Entry, words: FullTextColumns | None) -> bool:
@@ -201,7 +203,7 @@ def _agrees(full_text: FullText, stored: Row[Any], entry: contextual_keys.Entry,
     return bool(np.allclose(unpacked(stored.key), unpacked(entry.key), atol=TOLERANCE, rtol=ROUNDING))
 
 
-def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, VectorSum]]:
+def _sums(conn: Connection) -> Moves:
     """Return count and float64 sum of the live keys by user and embedder."""
     of_vectors = db.vectors.c
     is_whole = func.length(of_vectors.key).in_([0, func.length(of_vectors.vector)])
@@ -221,10 +223,3 @@ def _means_agree(conn: Connection) -> bool:
         and np.allclose(np.frombuffer(stored[key].total, dtype=np.float64), total, atol=TOLERANCE * max(1, count))
         for key, (count, total) in expected.items()
     )
-
-
-def _write_means(conn: Connection) -> None:
-    """Replace all means by those of the stored keys."""
-    conn.execute(delete(db.means))
-    for (user_id, embedder), (count, total) in _sums(conn).items():
-        conn.execute(insert(db.means).values(user_id=user_id, embedder=embedder, units=count, total=total.tobytes()))

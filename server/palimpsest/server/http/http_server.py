@@ -235,9 +235,7 @@ def observers(
 
     Raises SettingsError if anybody could read the numbers.
     """
-    chosen = list[Observer]()
-    if settings.log == "json":
-        chosen.append(log_ended)
+    chosen: list[Observer] = [log_ended] if settings.log == "json" else []
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:

@@ -47,11 +47,10 @@ class Metrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        await self._response(scope)(scope, receive, send)
-
-    def _response(self, scope: Scope) -> Response:
         given = Headers(scope=scope).get("authorization", "")
         if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             text = "http.metrics_token is needed as a bearer token"
-            return PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+            response = PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
+        else:
+            response = Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        await response(scope, receive, send)

@@ -274,23 +274,20 @@ def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
     responses: Any = (ctx.params or {}).get("inputResponses")
     if not isinstance(responses, Mapping) or KEY not in responses:
         return None
-    try:
+    with suppress(ValidationError):  # not a list of roots: treated as an empty one
         return [str(root.uri) for root in types.ListRootsResult.model_validate(responses[KEY]).roots]
-    except ValidationError:  # not a list of roots: treated as an empty one
-        return ()
+    return ()
 
 
 def _repositories(uris: Sequence[str]) -> list[tuple[str, Repository]]:
     """Return the roots on this machine that are in a repository, each with it."""
     found: list[tuple[str, Repository]] = []
     for uri in uris:
-        try:
+        with suppress(OSError, ValueError):  # unreadable, or not a path
             parts = urlsplit(uri)
             if parts.scheme == "file":
                 folder = Path(url2pathname(parts.path))
                 found.append((str(folder), repository_of(folder)))
-        except (OSError, ValueError):  # unreadable, or not a path
-            continue
     return [(folder, repository) for folder, repository in found if repository.path]
 
 

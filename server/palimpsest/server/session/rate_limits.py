@@ -146,8 +146,7 @@ class LimitedBearerAuth(BearerAuthBackend):
 
 def refusal(_: HTTPConnection, error: AuthenticationError) -> Response:
     """Return the response to a request that `LimitedBearerAuth` refused."""
-    text, seconds = error.args
-    return refused(429, text, seconds)
+    return refused(429, *error.args)
 
 
 # Paths that need no access token: the probes, and the metadata that says where to get a token.

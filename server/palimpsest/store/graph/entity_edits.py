@@ -113,9 +113,7 @@ def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
 
 
 def _undone_text(text: str) -> str:
-    if text.startswith(UNDID):
-        return REDID + text.removeprefix(UNDID)
-    return UNDID + text.removeprefix(REDID)
+    return REDID + text.removeprefix(UNDID) if text.startswith(UNDID) else UNDID + text.removeprefix(REDID)
 
 
 # Carry out edits of entities: merge, split, rename. Each leaves a row of history, from which it can be taken back.

@@ -45,15 +45,20 @@ def relations_of(
     ids = list(group_of(conn, ids))
     if as_of is not None:
         return _with_names(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
+    return _with_names(conn, scope, map(_stated_in, _stored_last(conn, scope, ids, limit, ever=ever)))
+
+
+def _stored_last(
+    conn: Connection, scope: Scope, ids: Sequence[str], limit: int, *, ever: bool = False
+) -> Sequence[Row[Any]]:
+    """Return the rows of up to `limit` relations that begin or end at entities, the ones stored last first."""
     values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
-    rows = conn.execute(_of_entities(sql.scope_parts(scope), ever), values).all()
-    return _with_names(conn, scope, map(_stated_in, rows))
+    return conn.execute(_of_entities(sql.scope_parts(scope), ever), values).all()
 
 
 def memories_stating(conn: Connection, scope: Scope, root_ids: Sequence[str], limit: int) -> list[tuple[str, str]]:
     """Return the living memories that state relations of entities, the newest first, each with a relation's name."""
-    values = {"ids": list(members_of(conn, root_ids)), "limit": limit, **sql.scope_values(scope)}
-    return [(row.id, row.name) for row in conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values)]
+    return [(row.id, row.name) for row in _stored_last(conn, scope, list(members_of(conn, root_ids)), limit)]
 
 
 def relations_found(
@@ -67,8 +72,7 @@ def relations_found(
     ids = list(members_of(conn, root_ids))
     rows = _stated(conn, scope, ids, memory_ids, limit)
     if len(rows) < limit and with_newest:
-        values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
-        rows += conn.execute(_of_entities(sql.scope_parts(scope), ever=False), values).all()
+        rows += _stored_last(conn, scope, ids, limit)
     return _with_names(conn, scope, map(_stated_in, rows))
 
 

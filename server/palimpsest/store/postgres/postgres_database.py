@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -142,8 +142,7 @@ def unlimited(conn: sa.Connection) -> Generator[None]:
 
 def driver_of(conn: sa.Connection) -> LimitedConnection:
     """Return psycopg's connection."""
-    driver: Any = conn.connection.driver_connection
-    return driver
+    return cast("LimitedConnection", conn.connection.driver_connection)
 
 
 # Hear that something was written, by any server, as PostgreSQL tells it (LISTEN).

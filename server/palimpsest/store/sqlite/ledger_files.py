@@ -131,11 +131,8 @@ class LedgerConnection(sqlite3.Connection):
             super().close()
             self.opened.discard(self)
         else:
-            self.keep_open()
-
-    def keep_open(self) -> None:
-        """Leave the connection open until the process ends."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # Python closes connections that it finds unused
+            # It stays open until the process ends: Python closes connections that it finds unused.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 def log_is_empty(files: LedgerFiles) -> bool:
@@ -143,12 +140,10 @@ def log_is_empty(files: LedgerFiles) -> bool:
     if sys.platform != "linux":
         return False
     for descriptor in Path("/proc/self/fd").iterdir():
-        try:
+        with suppress(OSError):  # it was closed just now
             status = descriptor.stat()
-        except OSError:
-            continue  # it was closed just now
-        if (status.st_dev, status.st_ino) == files.log:
-            return status.st_size == 0
+            if (status.st_dev, status.st_ino) == files.log:
+                return status.st_size == 0
     return False
 
 
@@ -280,15 +275,13 @@ class Backups:
 
     def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
         """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
-        try:
-            with _opened(file) as conn:
-                return any(
-                    conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
-                    for table, ids in (("memories", memory_ids), ("messages", message_ids))
-                    for owner_id in ids
-                )
-        except sqlite3.Error:
-            return False
+        with suppress(sqlite3.Error), _opened(file) as conn:
+            return any(
+                conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
+                for table, ids in (("memories", memory_ids), ("messages", message_ids))
+                for owner_id in ids
+            )
+        return False
 
     @contextmanager
     def work_folder(self, name: str) -> Generator[Path]:
@@ -424,8 +417,7 @@ def _is_written_back(conn: LedgerConnection) -> bool:
         return True  # another process that has the same log open has done this
     if not wrote_last(conn.path, conn.files):
         return False
-    try:
+    with suppress(sqlite3.Error):
         (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error:
-        return False
-    return not busy
+        return not busy
+    return False

@@ -167,12 +167,10 @@ class SqliteFullText(database.FullText):
     def is_sound(self, conn: Connection, rows: Mapping[int, database.FullTextColumns]) -> bool:
         """Return whether the index of FTS5 has each word in as many rows as it occurs in."""
         expected = Counter(word for _, own, _, _ in rows.values() for word in set(own.split()))
-        try:
-            with _damage_as_full_text_error():
-                counted = conn.execute(_OWN_COUNTS, {"words": json.dumps([*expected])})
-                return {row.term: row.doc for row in counted} == expected
-        except FullTextError:
-            return False
+        with suppress(FullTextError), _damage_as_full_text_error():
+            counted = conn.execute(_OWN_COUNTS, {"words": json.dumps([*expected])})
+            return {row.term: row.doc for row in counted} == expected
+        return False
 
 
 _PUT = text("INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (:seq, :scope, :own, :context, :facts)")
