@@ -257,8 +257,7 @@ def _operand(key: str, operator: str, operand: Any, zone: tzinfo) -> Any:
 
 
 _NEEDS = {
-    "entity": "a name",
-    "speaker": "a name",
+    **dict.fromkeys(("entity", "speaker"), "a name"),
     "session": "the id of a conversation, or its first 8 characters",
     "words": "words that the text has",
 }

@@ -299,7 +299,6 @@ PAGE = "document"
 
 Kind: TypeAlias = Literal["memory", "message"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-StepKind: TypeAlias = Literal["memory", "message", "entity"]
 
 
 class Event(StrEnum):
@@ -837,7 +836,7 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
 class Step:
     """What an edit did to one memory or message: texts before and after. Of an entity, `after` says what was done."""
 
-    kind: StepKind
+    kind: Kind | Literal["entity"]
     owner_id: str
     event: Event
     before: str | None

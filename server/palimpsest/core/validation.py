@@ -128,9 +128,12 @@ class _ConversationReader:
         What it has besides is counted; if it has nothing else, that it has no text.
         """
         found: LeftOut = Counter()
+        texts: list[str] = []
         pictures: list[str] = []
-        of_keys = (_texts(message.get(key), found, pictures) for key in _TEXT_KEYS)
-        texts = next(filter(None, ([text for text in of_key if text.strip()] for of_key in of_keys)), list[str]())
+        for key in _TEXT_KEYS:
+            texts = [text for text in _texts(message.get(key), found, pictures) if text.strip()]
+            if texts:
+                break
         for key in _CALL_KEYS:
             found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)

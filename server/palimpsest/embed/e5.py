@@ -542,8 +542,7 @@ class Unigram:
 
     def _found(self, codes: Array) -> tuple[Array, Array, Array]:
         """Return where pieces begin in a text, their lengths and their ids, sorted by the first two."""
-        longest = len(self._powers)
-        hashes = np.zeros((len(codes), longest), dtype=np.uint64)
+        hashes = np.zeros((len(codes), len(self._powers)), dtype=np.uint64)
         so_far = np.zeros(len(codes), dtype=np.uint64)
         for length, power in enumerate(self._powers[: len(codes)]):
             so_far = so_far[: len(codes) - length] + codes[length:] * power

@@ -271,8 +271,6 @@ class GraphCopy:
 
 logger = logging.getLogger(__name__)
 
-GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
-
 # How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and takes less than
 # a millisecond.
 LOOK_SECONDS = 30.0
@@ -288,10 +286,6 @@ TURN_SECONDS = 0.2
 
 # How often to ask before giving up: half a minute, in which a process catches up.
 MAX_TURNS = 150
-
-
-# The next part of the graph to apply, and the checkpoint after it.
-_Step: TypeAlias = tuple[Part, GraphCheckpoint]
 
 
 class GraphProjection:
@@ -311,7 +305,7 @@ class GraphProjection:
         self._ledger = ledger
         self._threads = threads
         self._applied: tuple[int, int] | None = None
-        self.state: GraphState = "waiting"
+        self.state: Literal["waiting", "ready", "failing"] = "waiting"
         self._woken = anyio.Event()
         self._last_failure = ""
 
@@ -442,10 +436,10 @@ def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> Gra
     return None if store.provider == "ledger" else GraphProjection(ledger, store, threads)
 
 
-def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | None:
-    """Return what brings the next rows of the ledger into the database; none if it shows all of them.
+def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[tuple[Part, GraphCheckpoint]] | None:
+    """Return the parts that bring the next rows of the ledger into the database, each with the checkpoint after it.
 
-    Return None if a purge or a restore made the database outdated.
+    There are none if it shows all of them. Return None if a purge or a restore made the database outdated.
     """
     if checkpoint.standing(conn) != "ours":
         return None

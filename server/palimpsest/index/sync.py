@@ -556,11 +556,6 @@ class _UserKeys:
     entries: Numbers
     rows: Vector
 
-    @property
-    def size(self) -> int:
-        """Return how many numbers they have."""
-        return self.rows.size
-
     def nearest(self, vector: Vector, limit: int) -> tuple[int, ...]:
         """Return the numbers of the nearest keys by cosine similarity, nearest first."""
         if not len(self.entries):
@@ -656,7 +651,7 @@ class KeptKeys:
         if len(seqs) > MAX_CHANGED:
             return None
         changed = keys.changed(newest, seqs, entry_queries.keys_of(conn, self._embedder, seqs))
-        return changed if self._has_room(user_id, changed.size) else None
+        return changed if self._has_room(user_id, changed.rows.size) else None
 
     def _read(self, conn: Connection, user_id: str, newest: Checkpoint) -> _UserKeys | None:
         """Return all keys of a user, or None if there are none or no room for them."""
@@ -670,9 +665,9 @@ class KeptKeys:
     def _has_room(self, user_id: str, size: int) -> bool:
         """Make room for so many numbers by dropping users who did not search lately. Return whether there is room."""
         most = MAX_NUMBERS if self._projection.has_index else MAX_NUMBERS_WITHOUT_INDEX
-        free = most - sum(keys.size for keys in self.users.values())
+        free = most - sum(keys.rows.size for keys in self.users.values())
         recent = set(self._recent.copy())  # other threads add to it
         idle = [other for other in self.users if user_id in recent and other not in recent]
         while size > free and idle:
-            free += self.users.pop(idle.pop(0)).size
+            free += self.users.pop(idle.pop(0)).rows.size
         return size <= free

@@ -20,8 +20,6 @@ from palimpsest.store.sqlite.ledger_files import BEFORE_RESTORE, Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import create_tables, stored_revision
 
-StoredRow: TypeAlias = dict[str, Any]
-
 # The primary key of a row.
 Key: TypeAlias = tuple[Any, ...]
 
@@ -31,7 +29,7 @@ TABLES: tuple[sa.Table, ...] = tuple(schema.metadata.sorted_tables)
 
 def read_rows(
     conn: sa.Connection, table: sa.Table, after: Key | None = None, limit: int | None = None
-) -> list[StoredRow]:
+) -> list[dict[str, Any]]:
     """Return the rows of a table after a key, at most `limit`, in the order of the primary key, by bytes for texts."""
     query = sa.select(table).order_by(*table.primary_key).limit(limit)
     query = query if after is None else query.where(sa.tuple_(*table.primary_key) > after)

@@ -78,7 +78,8 @@ class Continuation:
         self._scope = anyio.CancelScope()
         self._waiting = 0
         self._reply: asyncio.Future[BaseModel] = asyncio.Future()
-        self._requests = 0
+        self._numbers = count(1)
+        self._key = ""
 
     async def run(self, work: Callable[[Continuation], Awaitable[Any]]) -> None:
         """Do the work, and keep its result, or the error that the request which fetches it is to raise."""
@@ -98,7 +99,7 @@ class Continuation:
 
     async def ask(self, request: types.CreateMessageRequest | types.ElicitRequest) -> BaseModel:
         """Ask the client's model, or its user, on behalf of the work, and return the reply."""
-        self._requests += 1
+        self._key = f"request-{next(self._numbers)}"
         self._reply = asyncio.Future()
         self.step.set_result(types.InputRequiredResult(input_requests={self._key: request}, request_state=self.id))
         try:
@@ -107,10 +108,6 @@ class Continuation:
             if self.step.done():
                 self.step = asyncio.Future()
             raise
-
-    @property
-    def _key(self) -> str:
-        return f"request-{self._requests}"
 
     def reply(self, key: str, reply: BaseModel) -> None:
         """Give the work the reply it waits for. A reply to an earlier request is ignored."""

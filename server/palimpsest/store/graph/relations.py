@@ -283,8 +283,7 @@ def names_extending(conn: Connection, scope: Scope, keys: Iterable[str]) -> list
         begins = (entity_aliases.c.key >= first, entity_aliases.c.key <= first + LAST_CHARACTER)
         is_known = (entity_aliases.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project)))
         names = select(entity_aliases.c.key).join(entities, entities.c.id == entity_aliases.c.entity_id)
-        query = names.where(*is_known, *begins)
-        extending += conn.execute(query.limit(LONGER_NAMES)).scalars()
+        extending += conn.execute(names.where(*is_known, *begins).limit(LONGER_NAMES)).scalars()
     return extending
 
 

@@ -45,8 +45,7 @@ ADVICE = {
     "57P": "The database is stopping or starting. Try again in a moment",
     "08": "The database cannot be reached. Check that it runs, then try again",
     "25006": "The database only allows reading now, as a standby does. Try again once it is the primary",
-    "22P05": "The text has a character that PostgreSQL cannot store. Leave it out",
-    "22021": "The text has a character that PostgreSQL cannot store. Leave it out",
+    **dict.fromkeys(("22P05", "22021"), "The text has a character that PostgreSQL cannot store. Leave it out"),
 }
 
 # What to do, by a part of the message, where the driver refuses by itself and gives no code.

@@ -240,10 +240,8 @@ ADVICE = {
     "disk I/O error": "Check the disk: it may be full, failing or gone. Then try again",
     "readonly": "Make the file and its folder writable for this user",
     "unable to open": "Check its folder: it has to exist and be writable for this user",
-    "vtable constructor": "The full text is damaged. Rebuild it with palimpsest rebuild",
-    "fts5": "The full text is damaged. Rebuild it with palimpsest rebuild",
-    "malformed": DAMAGED,
-    "decode to UTF-8": DAMAGED,
+    **dict.fromkeys(("vtable constructor", "fts5"), "The full text is damaged. Rebuild it with palimpsest rebuild"),
+    **dict.fromkeys(("malformed", "decode to UTF-8"), DAMAGED),
     "not a database": "The file is damaged. Restore a backup with palimpsest restore",
 }
 
