@@ -8,7 +8,7 @@ cannot be told stays, unless the old text says nothing else: then it is what was
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -769,8 +769,7 @@ def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
 
 def may_end(text: str) -> bool:
     """Return whether a text may end what another one says, so that it is worth comparing."""
-    is_change = ending_in(text) is not None or any(_RE[how].search(text) for how, _ in _CHANGES)
-    return is_change or not _tokens(text).isdisjoint(_excluding())
+    return ending_in(text) is not None or bool(_told_changes(text)) or not _tokens(text).isdisjoint(_excluding())
 
 
 @cache
@@ -808,19 +807,18 @@ def says_ended(newer: str, older: str) -> bool:
         named = (word for word in older[:MAX_CHARS].split() if word[:1].isupper())
         if (died := ending.died & before) and not died.isdisjoint(query_tokens(" ".join(named))):
             return True
-    for how, is_of in _CHANGES:
-        parts = parts_of(newer) if how in _OF_PARTS else [newer]
-        if any(_RE[how].search(part) and is_of(part, older) for part in parts):
-            return True
-    return _excludes(newer, older)
+    return any(is_of(part, older) for is_of, part in _told_changes(newer)) or _excludes(newer, older)
 
 
 def _takes_over(newer: str, older: str) -> bool:
     """Return whether a newer text names one more in the place or role in which an older one names somebody."""
+    here = people_in(newer)
+    if not (here and people_in(older)):
+        return False
     # Carmen Gil is not Carmen Llopis.
     pairs = product(_whole_names(newer), _whole_names(older))
     known = {word for one, other in pairs if len(_alike(one, other)) >= min(len(one), len(other)) for word in one}
-    here, common = people_in(newer), without_times(newer) & without_times(older)
+    common = without_times(newer) & without_times(older)
     return bool(known and here - known and (common - here or _common_words(newer, older)))
 
 
@@ -872,6 +870,13 @@ def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.
 _OF_PARTS = ("gives up", "shifts")
 _CHANGES = (("takes over", _takes_over), ("succeeds", _succeeds), ("gives up", _gives_up), ("shifts", _shifts))
+
+
+@lru_cache(maxsize=KEPT)
+def _told_changes(text: str) -> tuple[tuple[Callable[[str, str], bool], str], ...]:
+    """Return the parts of a text that tell a change, each after what says whether another text tells what changed."""
+    parts = {how: parts_of(text) if how in _OF_PARTS else [text] for how, _ in _CHANGES}
+    return tuple((is_of, part) for how, is_of in _CHANGES for part in parts[how] if _RE[how].search(part))
 
 
 def _common_words(newer: str, older: str) -> set[str]:
