@@ -709,8 +709,7 @@ class _Chains:
             end = self._told.times(row)[1]
             if moment is not None and not is_unsaid and end is not None and end >= moment.span.first:
                 return -math.inf
-            # What was only told later need not have begun later.
-            return UNSAID_GAP if is_unsaid or (moment is not None and self._told.is_undated(other)) else GUESSED_GAP
+            return UNSAID_GAP if is_unsaid else GUESSED_GAP
 
         def is_replaced(row: int) -> bool:
             return any(
