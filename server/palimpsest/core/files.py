@@ -103,7 +103,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def delete_older(files: Iterable[Path], seconds: float) -> None:
-    """Delete the files that were last written so many seconds ago. What cannot be deleted is left to the next call."""
+    """Delete the files that were last written longer ago. What cannot be deleted is left to the next call."""
     for file in files:
         with suppress(OSError):  # another process has just deleted it
             if time.time() - file.stat().st_mtime > seconds:

@@ -743,10 +743,10 @@ class Outcome:
     `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
     ids, `replaced_texts` and `replaced_projects` the text and the project of each. `closed` are the relations that
     these stated and that hold no more, `carried` the keys of those that hold on, and `unstated` are those that the
-    memory itself states no more. `changed` names what is other beside the text.
-    `duplicate_of` is the id of the memory that already has this exact text, and
-    `handed_on` are the keys of metadata that what was replaced handed on. `dropped_origin` is where that memory came
-    from until now: what is said again without an origin has none any more.
+    memory itself states no more. `changed` names what an update changed beside the text.
+    `duplicate_of` is the id of the memory that already has this exact text, and `handed_on` are the keys of metadata
+    that what was replaced handed on. `dropped_origin` is where that memory came from until now: what is said again
+    without an origin has none any more.
     With kind "message", `memory` is the message in the form of `Message.as_memory`.
     """
 

@@ -83,7 +83,7 @@ def plain(text: str) -> str:
 
 
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
-    """Return the text of a memory after its date, if the text does not say that.
+    """Return the text of a memory after its date, unless the text says that date itself.
 
     What is pinned or lasts has one only if the text counts from it.
 

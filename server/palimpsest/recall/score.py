@@ -477,7 +477,7 @@ class _Told:
         return self.times(row)[1] or LATEST
 
     def holds_briefly(self, row: int, span: TimeSpan) -> bool:
-        """Return whether it holds for some weeks at most, and in a stretch of time: what it stands in for is open."""
+        """Return whether it holds in a stretch of time, and for some weeks at most, as a stand-in does."""
         first, last = self.times(row)
         is_brief = first is not None and last is not None and last - first <= BRIEF
         return is_brief and span.last < LATEST and not is_outside(self._entries[row], span)
@@ -697,7 +697,7 @@ class _Chains:
     ) -> int:
         """Return the best of the states that no later one takes the place of.
 
-        A later one does if it stands at most so far below, as far as it likes if relations tell that both are of the
+        A later one does if it stands at most so far below; at any distance, if relations tell that both are of one
         chain and the question says when. One whose end a question of now names is asked for and stays. So does what is
         known to hold on, unless relations tell what came after it.
         """

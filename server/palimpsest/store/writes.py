@@ -370,12 +370,7 @@ MAX_KEYWORDS = 24
 
 
 def change(
-    tx: Transaction,
-    memory: Memory,
-    fact: Fact,
-    *,
-    sets_labels: bool = False,
-    sets_relations: bool = False,
+    tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False, sets_relations: bool = False
 ) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
@@ -569,7 +564,7 @@ def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | N
     return going_on
 
 
-# How long ago the day of what is put off was at most, if neither text says that the one takes the place of the other.
+# How long ago the day of what is put off may be, if the new text does not name that day.
 _LATELY = timedelta(days=3)
 
 

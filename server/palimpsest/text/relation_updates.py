@@ -874,7 +874,7 @@ _CHANGES = (("takes over", _takes_over), ("succeeds", _succeeds), ("gives up", _
 
 @lru_cache(maxsize=KEPT)
 def _told_changes(text: str) -> tuple[tuple[Callable[[str, str], bool], str], ...]:
-    """Return the parts of a text that tell a change, each after what says whether another text tells what changed."""
+    """Return the parts of a text that tell a change, each with the test whether another text tells what changed."""
     parts = {how: parts_of(text) if how in _OF_PARTS else [text] for how, _ in _CHANGES}
     return tuple((is_of, part) for how, is_of in _CHANGES for part in parts[how] if _RE[how].search(part))
 

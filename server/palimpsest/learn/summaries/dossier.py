@@ -274,8 +274,9 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     last += _section("Connected with:", relations, quarter, len(relations))
     names = {word for name in (dossier.entity.name, *dossier.aliases) for word in name_key(name).split()}
     # What one memory names beside it says little, unless it is another person.
-    apart_from = {each for each, _ in dossier.beside if names.isdisjoint(name_key(each.name).split())}
-    near = [each for each in dossier.beside if each[1] > 1 or (each[0].type == "person" and each[0] in apart_from)]
+    others = {each for each, _ in dossier.beside if each.type == "person"}
+    others = {each for each in others if names.isdisjoint(name_key(each.name).split())}
+    near = [(each, count) for each, count in dossier.beside if count > 1 or each in others]
     if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in near]:
         more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
         last.append(f"Named together with: {', '.join(beside[:MAX_BESIDE])}{more}")
