@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -297,6 +297,10 @@ class Sources:
     last_words: Sequence[Message] = ()
     until: float = NEVER
     begins_pinned: bool = False
+
+
+# Reads what is known at the start of a session in a scope.
+ReadSources: TypeAlias = Callable[[Scope], Sources]
 
 
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
@@ -1320,10 +1324,11 @@ class Briefs:
         """
         with self._files.locked():
             state = self._state(self._scope.user_id)
+            read = cache(partial(self._sources, now=self._engine.clock()))
             if self._settings.hooks in GIVING_MODES:
-                self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()})
+                self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()}, read)
             for scope, keys in self._own().items():
-                text, until = self._instructions(scope)
+                text, until = self._instructions(scope, read)
                 self._files.write_instructions(scope, replace(state, until=until), text, keys)
                 state = replace(state, until=min(state.until, until))
             return state
@@ -1362,13 +1367,14 @@ class Briefs:
             else:
                 self._files.empty_instructions(scope.user_id, scope)
 
-    def _instructions(self, scope: Scope) -> tuple[str, float]:
+    def _instructions(self, scope: Scope, read: ReadSources | None = None) -> tuple[str, float]:
         """Return the instructions of a scope, whose project may have a new name, and until when. Raises LedgerError."""
         project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
-        sources = self._sources(replace(scope, project=project), self._engine.clock())
+        current = replace(scope, project=project)
+        sources = read(current) if read else self._sources(current, self._engine.clock())
         return instructions_with(sources, project), sources.until
 
-    def _render_briefs(self, projects: Mapping[str, str]) -> None:
+    def _render_briefs(self, projects: Mapping[str, str], read: ReadSources) -> None:
         folders, user, now = self._files.folders(), self._scope.user_id, self._engine.clock()
         for folder, project in {"": self._scope_of("").project, **projects}.items():
             folders.learn(folder, replace(self._scope, project=project))
@@ -1380,7 +1386,7 @@ class Briefs:
                 self._paused.discard((client, session))
         for key, scope in folders.scopes.items():
             if scope.user_id == user:
-                self._files.write_brief(key, session_brief(self._sources(scope, now), scope.project), iso(now))
+                self._files.write_brief(key, session_brief(read(scope), scope.project), iso(now))
 
     def _render_session(self, key: str, session: tuple[str, str], now: datetime, *, is_due: bool) -> None:
         """Render what was said in a session, if it is due, there is no file, or a model has summarized it since."""

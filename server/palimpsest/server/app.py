@@ -23,7 +23,7 @@ from palimpsest.server.session.client_requests import RequestContext, Roots
 from palimpsest.server.session.context import LazyMemory, ServerState, state_of
 from palimpsest.server.session.rate_limits import Calls
 from palimpsest.server.session.subscriptions import Subscribers
-from palimpsest.server.tools import add_handlers
+from palimpsest.server.tools import add_handlers, tools
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -74,6 +74,7 @@ def build_server(
     server = MemoryServer(
         state,
         instructions=instructions,
+        tools=tools(),
         lifespan=lifespan,
         middleware=[state.calls.limit_calls, with_own_instructions, _with_client_project],
         call_seconds=call_seconds,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp import MCPError, types
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult, render_elicitation_schema
 from mcp.server.mcpserver import Context, Elicit, Resolve, ResourceSecurity
+from mcp.server.mcpserver.tools import Tool
 from pydantic import BaseModel, Field
 
 from palimpsest.core import validation
@@ -612,18 +613,25 @@ PROMPTS: dict[str, Callable[..., Awaitable[str]]] = {
 }
 
 
-def add_handlers(server: MemoryServer) -> None:
-    """Register the tools, resources and prompts on a server, and the completion of ids and names.
-
-    The tools build their results themselves, so they have no output schema.
-    """
+@cache
+def tools() -> list[Tool]:
+    """Return the tools. They build their results themselves, so they have no output schema."""
     functions = add_memory, search_memories, list_memories, update_memory, delete_memory, get_summary, get_history
-    for function in functions:
-        form = catalog()["tools"][function.__name__]
-        hints = types.ToolAnnotations.model_validate(form["annotations"])
-        server.add_tool(
-            function, title=form["title"], description=getdoc(function), annotations=hints, structured_output=False
+    forms = [(function, catalog()["tools"][function.__name__]) for function in functions]
+    return [
+        Tool.from_function(
+            function,
+            title=form["title"],
+            description=getdoc(function),
+            annotations=types.ToolAnnotations.model_validate(form["annotations"]),
+            structured_output=False,
         )
+        for function, form in forms
+    ]
+
+
+def add_handlers(server: MemoryServer) -> None:
+    """Register the resources and prompts on a server, and the completion of ids and names."""
     for name, form in catalog()["templates"].items():
         server.resource(
             form["uri"],

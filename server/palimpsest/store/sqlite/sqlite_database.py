@@ -149,8 +149,8 @@ class SqliteFullText(database.FullText):
         del user_id  # FTS5 counts the rows of a user only one by one
         counts: dict[str, int] = {}
         with _damage_as_full_text_error():
-            for chunk in batched(dict.fromkeys(words)):
-                newest = conn.execute(_NEWEST).scalar() or 0
+            newest = conn.execute(_NEWEST).scalar() or 0
+            for chunk in batched(dict.fromkeys(words) if newest else ()):
                 matches = tuple(f"{_TEXTS} : {_quoted(word)}" for word in chunk)
                 rows = conn.exec_driver_sql(" UNION ALL ".join([_COUNTED] * len(chunk)), matches).all()
                 for word, (number, last) in zip(chunk, rows, strict=True):
