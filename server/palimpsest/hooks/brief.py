@@ -341,8 +341,9 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         due = [each for each in due if each[3].scope.project or each[0] <= now.date() + GENERAL_DUE_WITHIN]
     # In a project its own come first: most fit there.
     due.sort(key=lambda each: (scope.project not in ("", each[3].scope.project), *each[:2], each[2] != "on"))
-    profile = _written(conn, user_scope, KINDS, contradicted, now)
-    procedures = _written(conn, scope, ("procedures",), contradicted, now)
+    is_any_written = summaries.newest_number(conn, scope.user_id) > 0  # seldom, and cheaper to ask for
+    profile = _written(conn, user_scope, KINDS if is_any_written else (), contradicted, now)
+    procedures = _written(conn, scope, ("procedures",) if is_any_written else (), contradicted, now)
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),

@@ -31,11 +31,12 @@ _RE = patterns("palimpsest.text", "time_questions.txt")
 # How much of a question or a text is read: a long one asks about more than a time.
 MAX_CHARS = 400
 
-# What a question asks of time in its words: what holds now, what changed, since when or how long, what was before.
-TimeSense: TypeAlias = Literal["", "now", "changed", "length", "before"]
+# What a question asks of time in its words: what holds now, what changed, since when or how long, what was before, and
+# when something is.
+TimeSense: TypeAlias = Literal["", "now", "changed", "length", "before", "when"]
 
 # The order in which they are looked for.
-_SENSES: tuple[TimeSense, ...] = ("length", "before", "changed", "now")
+_SENSES: tuple[TimeSense, ...] = ("length", "when", "before", "changed", "now")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class TimeQuestion:
         main, clause = _parts(text, plain)
         named = "" if clause else _named_before(text)
         senses: list[TimeSense] = [name for name in _SENSES if (named if name == "before" else _RE[name].search(plain))]
+        if senses[:1] == ["when"] and _has_past_verb(text):  # "when did he move" may be answered by what has ended
+            senses = ["length"]
         main = (main or text).replace(named, "")
         # Who leads what, or is whose boss, is told of somebody else.
         has_relative, is_plan = _has_relative(main), _RE["plan"].search(plain) is not None
@@ -76,9 +79,9 @@ def _parts(text: str, plain: str) -> tuple[str, str]:
 
     "When" also begins a condition: only what is asked of the past has an event for a time.
     """
-    if _RE["not when"].search(plain) or not _has_past_verb(text):
+    if _RE["no clause"].search(plain) or not _has_past_verb(text):
         return "", ""
-    found = _RE["when in han"].search(text) or _RE["when"].search(text)
+    found = _RE["clause in han"].search(text) or _RE["clause"].search(text)
     return (found["main"], found["clause"]) if found else ("", "")
 
 
@@ -237,15 +240,16 @@ def moment_of(
     coming = next((date for date in days if date.end > now), None)
     is_coming = coming is not None and (asked.is_plan or coming.is_relative or coming.unit == "day")
     # "When must I be there tomorrow" asks of tomorrow.
-    is_long = asked.sense == "length" and not (is_next or is_coming)
+    is_long = asked.sense in ("length", "when") and not (is_next or is_coming)
     if held_at is None and (asked.sense == "before" or is_long):
-        return Moment("" if asked.sense == "length" or dates else "before", present)
+        return Moment("" if asked.sense != "before" or dates else "before", present)
     if (span := held_at or _said_time(text, dates)) is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
     if asked.sense == "now":
         return Moment("now", present)
     if coming is not None and is_coming:
-        return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
+        days_to_come = _stretch(coming)
+        return Moment("planned", replace(days_to_come, first=max(days_to_come.first, now)))
     if is_next or (asked.is_plan and not days):
         return Moment("planned", TimeSpan(now, LATEST))
     return Moment("" if days or asked.sense or asks_for_the_past(text) else "unsaid", present)
@@ -261,11 +265,16 @@ def asks_for_the_past(text: str) -> bool:
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
 
 
+def _stretch(date: DateSpan) -> TimeSpan:
+    # What begins with the next day does not begin in it.
+    return TimeSpan(date.start.astimezone(UTC), date.end.astimezone(UTC) - timedelta.resolution)
+
+
 def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
     """Return the time that a question says with its year. A day or a month without one is seldom about a state."""
     said = next((span for span in dates if not (span.is_year_guessed or span.is_relative)), None)
     if said is not None:
-        return TimeSpan(said.start.astimezone(UTC), said.end.astimezone(UTC))
+        return _stretch(said)
     if not (years := _YEAR_IN_TEXT.findall(text)):
         return None
     return TimeSpan(parse_span(years[0], "year").first, parse_span(years[-1], "year").last)

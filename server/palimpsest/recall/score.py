@@ -366,7 +366,7 @@ BEGAN = 5.0
 PLANNED = 2.0
 
 # How long what stands in for something else holds at most.
-BRIEF = timedelta(weeks=6)
+BRIEF = timedelta(days=92)
 
 # What an event gains that has a date, when the date of an event is looked for.
 DATED_EVENT = 2.0
