@@ -888,8 +888,8 @@ class Candidate(NamedTuple):
     `speaker` is who wrote the message or whom the memory is about. `is_question` is whether the text ends in a question
     mark, `is_page` whether it is a page, `has_hints` whether it is a memory with hints. `text` is the beginning of the
     text. This is a tuple because one search creates hundreds of them. `begins` and `ends` are the first and the last
-    instant at which a memory holds, if known. One that `is_closed` was replaced or has ended. It is a candidate for
-    questions about the past, and until it ends.
+    instant at which a memory holds, if known, and `successor` the id of what replaces it, "" for nothing. One that
+    `is_closed` was replaced or has ended. It is a candidate for questions about the past, and until it ends.
     """
 
     seq: int
@@ -905,6 +905,7 @@ class Candidate(NamedTuple):
     begins: datetime | None = None
     ends: datetime | None = None
     is_closed: bool = False
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

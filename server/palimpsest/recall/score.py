@@ -448,6 +448,7 @@ class _Told:
 
     def __init__(self, entries: Sequence[Candidate], people: AbstractSet[str]) -> None:
         self._entries, self._people = entries, people
+        self._rows = {entry.owner_id: row for row, entry in enumerate(entries) if entry.kind == "memory"}
         self._times: dict[int, tuple[datetime | None, datetime | None]] = {}
 
     def times(self, row: int) -> tuple[datetime | None, datetime | None]:
@@ -471,10 +472,21 @@ class _Told:
     def beginnings(self, rows: Sequence[int]) -> dict[int, datetime]:
         """Return since when each of the states of a chain holds."""
         states = [State(*self.times(row), self._entries[row].at, self._entries[row].seq) for row in rows]
-        return dict(zip(rows, beginnings(states), strict=True))
+        found = dict(zip(rows, beginnings(states), strict=True))
+        for row in sorted(rows, key=lambda row: -self._entries[row].seq):
+            if (successor := self._rows.get(self._entries[row].successor, row)) in found and successor != row:
+                found[row] = min(found[row], found[successor] - INSTANT)
+        return found
 
     def ends(self, row: int) -> datetime:
         return self.times(row)[1] or LATEST
+
+    def last_state(self, row: int) -> int:
+        """Return what has taken its place in the end, as far as that is a candidate."""
+        met = {row}
+        while (successor := self._rows.get(self._entries[row].successor, -1)) not in met | {-1}:
+            met.add(row := successor)
+        return row
 
     def holds_briefly(self, row: int, span: TimeSpan) -> bool:
         """Return whether it holds in a stretch of time, and for some weeks at most, as a stand-in does."""
@@ -597,6 +609,7 @@ class _Chains:
         ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
         self._named = [of_state & named for of_state in ends]
         has_one = [bool(of_state) or not stated for of_state, stated in zip(sides, states, strict=True)]
+        last = [told.last_state(row) for row in range(len(states))]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
 
@@ -611,10 +624,12 @@ class _Chains:
             rows = [
                 row
                 for row in range(len(states))
-                if row == anchor
+                if last[row] == last[anchor]
                 or ((alike[row] or sides[row] & sides[anchor]) and may_share(row, anchor) and told.is_about(row))
             ]
-            sure = frozenset(row for row in rows if row == anchor or _are_states_of_one(states[row], states[anchor]))
+            sure = frozenset(
+                row for row in rows if last[row] == last[anchor] or _are_states_of_one(states[row], states[anchor])
+            )
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
             chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))
         self._chains = [(rows, sure) for _, rows, sure in sorted(chains, key=lambda chain: -chain[0])]
@@ -623,12 +638,13 @@ class _Chains:
         """Return the state before the first one that has most of a name's words; None if no chain has both."""
         wanted = set(search_tokens(name))
         least = float(scores.max()) - BEFORE_GAP
-        for rows, sure in self._chains:
-            shares = {row: len(wanted & set(search_tokens(self._entries[row].text))) for row in rows}
-            most = max(shares.values(), default=0)
-            if not most:
-                continue
+        of_chains = {row for rows, _ in self._chains for row in rows}
+        shares = {row: len(wanted & set(search_tokens(self._entries[row].text))) for row in of_chains}
+        most = max(shares.values(), default=0)
+        for rows, sure in self._chains if most else ():
             having = [row for row in rows if shares[row] == most]
+            if not having:
+                continue
             begins = self._told.beginnings(rows)
             # What is only known to have ended tells no beginning.
             first = min((begins[row] for row in having if begins[row] > EARLIEST), default=EARLIEST)

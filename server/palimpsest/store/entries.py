@@ -88,16 +88,29 @@ def _rows_seen(
     seen: list[CandidateRow] = []
     for row in found:
         seq, kind, owner, vector, key, speaker, session, at, last, text, page, hinted = row[:12]
-        since, since_unit, until, until_unit, end, replaced = row[12:18]
+        since, since_unit, until, until_unit, end, successor = row[12:18]
         if not is_visible(*row[18:]) or (end and not is_closed and models.has_expired({models.EXPIRES_AT: end}, now)):
             continue
         begins = None if since is None else span_of(since, since_unit, zone).first
-        ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=replaced)
-        if replaced and not is_closed and ends is not None and ends < now:  # the plan has begun, and it is closed soon
+        ends = None if until is None else models.end_in(span_of(until, until_unit, zone), is_replaced=bool(successor))
+        if successor and not is_closed and ends is not None and ends < now:  # the plan has begun, and it is closed soon
             continue
         said_at, asks, is_page, has_hints = datetime.fromisoformat(at), last in QUESTION_MARKS, bool(page), bool(hinted)
         candidate = models.Candidate(
-            seq, kind, owner, said_at, speaker, session, asks, text, is_page, has_hints, begins, ends, is_closed
+            seq,
+            kind,
+            owner,
+            said_at,
+            speaker,
+            session,
+            asks,
+            text,
+            is_page,
+            has_hints,
+            begins,
+            ends,
+            is_closed,
+            successor or "",
         )
         seen.append(CandidateRow(candidate, vector, key))
     return seen
@@ -128,7 +141,7 @@ def _candidates() -> sa.Select[*tuple[Any, ...]]:
             sa.func.coalesce(sa.cast(memories.c.keywords, sa.Text) != "[]", sa.false()),
             *(memories.c[name] for name in rows.VALIDITY),
             memories.c.metadata[models.EXPIRES_AT].as_string(),
-            memories.c.superseded_by.is_not(None),
+            memories.c.superseded_by,
             *(vectors.c[name] for name in rows.SCOPE),
         )
         .outerjoin(messages, IS_MESSAGE)
