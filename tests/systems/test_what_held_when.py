@@ -5,6 +5,8 @@ The states of one thing are a chain: the last that has begun holds now, another 
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -998,3 +1000,56 @@ async def test_no_other_state_stands_before_what_answers(
             await tell(memory, clock, f"2026-12-{said:02}", text, since=since, until=until, relations=list(relations))
         clock.at = datetime(2026, 12, day, 18, tzinfo=UTC)
         assert await first(memory, question, **rest) == facts[0][1]
+
+
+DOSE = "Ezio Gallo, il marito di Donatella, prende ogni mattina ramipril 5 mg per la pressione alta."
+NEW_DOSE = "Ezio Gallo, il marito di Donatella, prende ramipril 10 mg la sera, dal 12 dicembre 2026."
+LESSONS = "Giada Gallo, la figlia, ha pallavolo ad Asti il martedì e il giovedì alle 17:30."
+NEW_LESSONS = "Dal 9 dicembre 2026 Giada Gallo ha pallavolo ad Asti il lunedì e il giovedì alle 18:00."
+INHALER = "Asha has asthma: Clenil 50 micrograms, one puff morning and night."
+NEW_INHALER = "Since 9 December Asha takes Clenil 100 micrograms, two puffs morning and night."
+SWIMMING = "Asha has swimming lessons on Wednesdays at 16:30 with the teacher Karen."
+
+
+@pytest.mark.parametrize(
+    ("question", "rest", "answer"),
+    [
+        ("Quando prende le pastiglie Ezio?", {}, NEW_DOSE),
+        ("Quante pastiglie e quando per la pressione di mio marito?", {}, NEW_DOSE),
+        ("Quando prendeva le pastiglie al mattino?", {}, DOSE),
+        ("Quale dose prendeva Ezio Gallo?", {"held_at": "2026-12-05"}, DOSE),
+        ("martedì 15 dicembre Giada si allena?", {}, NEW_LESSONS),
+        ("martedì 8 dicembre Giada si allena?", {}, LESSONS),
+        ("What dose was she on before the review?", {"held_at": "2026-12-05", "also": ["Asha takes …"]}, INHALER),
+        ("What dose is Asha on?", {}, NEW_INHALER),
+    ],
+)
+async def test_what_was_replaced_and_what_replaced_it_are_states_of_one_thing(
+    replaced: tuple[Memory, StoppedClock], question: str, rest: dict[str, Any], answer: str
+) -> None:
+    """However differently they are told: the time that is asked about decides, to the day."""
+    memory, clock = replaced
+    clock.at = datetime(2026, 12, 4 if "8 dicembre" in question else 13, 18, tzinfo=UTC)
+    assert await first(memory, question, **rest) == answer
+
+
+@pytest.fixture
+async def replaced(tmp_path: Path) -> AsyncGenerator[tuple[Memory, StoppedClock]]:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        dose, lessons = [await tell(memory, clock, "2026-12-01", text) for text in (DOSE, LESSONS)]
+        takes, swims = Relation("Asha", "takes", "Clenil 50"), Relation("Asha", "swims with", "Karen")
+        inhaler = await tell(memory, clock, "2026-12-01", INHALER, relations=[takes])
+        await tell(memory, clock, "2026-12-01", SWIMMING, until="2027-01-09", relations=[swims])
+        await tell(memory, clock, "2026-12-04", NEW_LESSONS, since="2026-12-09", replaces=[lessons])
+        await tell(
+            memory,
+            clock,
+            "2026-12-09",
+            NEW_INHALER,
+            since="2026-12-09",
+            replaces=[inhaler],
+            relations=[replace(takes, destination="Clenil 100")],
+        )
+        await tell(memory, clock, "2026-12-12", NEW_DOSE, since="2026-12-12", replaces=[dose])
+        yield memory, clock
