@@ -538,7 +538,7 @@ def held_gains(
     if guess is not None and event is not None:
         at = told.times(event)[0] or told.times(event)[1] or entries[event].at
         moment, ranking = Moment("at", TimeSpan(at, at)), guess.main
-    chains = _Chains(candidates, ranking, told, named, event, alike)
+    chains = _Chains(candidates, ranking, told, named, event, alike, is_timed=moment.sense != "unsaid")
     if moment.sense == "before":
         chosen, gain = chains.before(query.asked.named, scores), None
     else:
@@ -595,6 +595,8 @@ class _Chains:
         named: AbstractSet[str],
         event: int | None,
         least: float,
+        *,
+        is_timed: bool,
     ) -> None:
         self._entries, self._scores, self._told = candidates.entries, scores, told
         order = best_first(scores)
@@ -609,7 +611,8 @@ class _Chains:
         ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
         self._named = [of_state & named for of_state in ends]
         has_one = [bool(of_state) or not stated for of_state, stated in zip(sides, states, strict=True)]
-        last = [told.last_state(row) for row in range(len(states))]
+        # Of a question that says no time, what is to replace the answer is no answer yet.
+        last = [told.last_state(row) if is_timed else row for row in range(len(states))]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
 
