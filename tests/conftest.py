@@ -6,6 +6,7 @@ How long an example takes is not tested: machines differ.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import pkgutil
 import ssl
@@ -35,6 +36,7 @@ from tests.support.stores import Store, ledgers_removed, on_store
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
+gc.set_threshold(20_000, 20, 50)  # what was imported is never garbage: looking through it took a tenth of a run
 os.environ["TZ"] = "UTC"  # the days of a test do not depend on where it runs
 time.tzset()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers, and what tests start, would compile all files anew
