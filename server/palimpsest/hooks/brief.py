@@ -58,6 +58,7 @@ from palimpsest.learn.summaries.extractive import without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_safety
 from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
+from palimpsest.recall.score import BRIEF
 from palimpsest.recall.search import SearchQuery, SearchResult, search
 from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
@@ -203,7 +204,7 @@ _LASTING = (portrait_signs.PREFERENCES, portrait_signs.PEOPLE, portrait_signs.WO
 ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
 
 # What holds only for so long, and holds now, comes before what it is an exception of.
-PASSING, IS_EXCEPTION = timedelta(days=92), ABOUT_USER + IS_LASTING
+IS_EXCEPTION = ABOUT_USER + IS_LASTING
 
 # A fact that was last said this long ago is worth half a point less than a new one; at most one point.
 FADES_WITHIN = timedelta(days=180)
@@ -228,7 +229,7 @@ def rank_by_worth(
         worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0
         if memory.happened_at is not None:
             worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
-        elif is_held and memory.valid_from and memory.valid_until and memory.valid_until - memory.valid_from < PASSING:
+        elif is_held and memory.valid_from and memory.valid_until and memory.valid_until - memory.valid_from < BRIEF:
             worth += IS_EXCEPTION
         return ranks[memory.id], -worth, -memory.stated_at.timestamp()
 
@@ -1219,7 +1220,7 @@ class Briefs:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
         if self._settings.instructions != "memories":
             return INSTRUCTIONS
-        return (await self._threads.run(lambda: self._instructions(scope)))[0]
+        return (await self._threads.run(lambda: self._instructions(scope, self._reader())))[0]
 
     def note_pauses(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Have it rendered what was said in sessions, which their next start begins with."""
@@ -1325,7 +1326,7 @@ class Briefs:
         """
         with self._files.locked():
             state = self._state(self._scope.user_id)
-            read = cache(partial(self._sources, now=self._engine.clock()))
+            read = self._reader()
             if self._settings.hooks in GIVING_MODES:
                 self._render_briefs({folder: self._current_name(name) for folder, name in projects.items()}, read)
             for scope, keys in self._own().items():
@@ -1363,16 +1364,15 @@ class Briefs:
     def _render_scope(self, scope: Scope, until: float) -> None:
         with self._files.locked():
             if time.monotonic() < until:
-                text, until = self._instructions(scope)
+                text, until = self._instructions(scope, self._reader())
                 self._files.write_instructions(scope, replace(self._state(scope.user_id), until=until), text)
             else:
                 self._files.empty_instructions(scope.user_id, scope)
 
-    def _instructions(self, scope: Scope, read: ReadSources | None = None) -> tuple[str, float]:
+    def _instructions(self, scope: Scope, read: ReadSources) -> tuple[str, float]:
         """Return the instructions of a scope, whose project may have a new name, and until when. Raises LedgerError."""
         project = self._engine.ledger.read_with(project_queries.current_name, scope.user_id, scope.project)
-        current = replace(scope, project=project)
-        sources = read(current) if read else self._sources(current, self._engine.clock())
+        sources = read(replace(scope, project=project))
         return instructions_with(sources, project), sources.until
 
     def _render_briefs(self, projects: Mapping[str, str], read: ReadSources) -> None:
@@ -1401,10 +1401,16 @@ class Briefs:
                     lines = [Line(line) for line in map(plain, said) if line]
                     self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
 
-    def _sources(self, scope: Scope, now: datetime) -> Sources:
-        engine = self._engine
-        with engine.ledger.read() as conn:
-            return read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
+    def _reader(self) -> ReadSources:
+        """Return a function that reads each scope once, at this moment."""
+        engine, now = self._engine, self._engine.clock()
+
+        @cache
+        def read(scope: Scope) -> Sources:
+            with engine.ledger.read() as conn:
+                return read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
+
+        return read
 
     def _own(self) -> dict[Scope, list[str]]:
         """Return the scopes that a next start may be in, with the keys of their files, if instructions have memories.

@@ -365,7 +365,7 @@ BEGAN = 5.0
 # What a memory gains that begins when a question about what is to come says: a plan is one of few.
 PLANNED = 2.0
 
-# How long what stands in for something else holds at most.
+# How long what stands in for something else, or is an exception of it, holds at most: about three months.
 BRIEF = timedelta(days=92)
 
 # What an event gains that has a date, when the date of an event is looked for.
@@ -489,7 +489,7 @@ class _Told:
         return row
 
     def holds_briefly(self, row: int, span: TimeSpan) -> bool:
-        """Return whether it holds in a stretch of time, and for some weeks at most, as a stand-in does."""
+        """Return whether it holds in a stretch of time, and for three months at most, as a stand-in does."""
         first, last = self.times(row)
         is_brief = first is not None and last is not None and last - first <= BRIEF
         return is_brief and span.last < LATEST and not is_outside(self._entries[row], span)

@@ -96,22 +96,8 @@ def _rows_seen(
         if successor and not is_closed and ends is not None and ends < now:  # the plan has begun, and it is closed soon
             continue
         said_at, asks, is_page, has_hints = datetime.fromisoformat(at), last in QUESTION_MARKS, bool(page), bool(hinted)
-        candidate = models.Candidate(
-            seq,
-            kind,
-            owner,
-            said_at,
-            speaker,
-            session,
-            asks,
-            text,
-            is_page,
-            has_hints,
-            begins,
-            ends,
-            is_closed,
-            successor or "",
-        )
+        told = (seq, kind, owner, said_at, speaker, session, asks, text, is_page, has_hints)
+        candidate = models.Candidate(*told, begins, ends, is_closed, successor or "")
         seen.append(CandidateRow(candidate, vector, key))
     return seen
 
