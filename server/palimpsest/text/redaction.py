@@ -476,7 +476,7 @@ def stated_secrets(text: str) -> Iterator[Span]:
         position = name.end()
         kind = kind_of(name.group())
         more = [_RE["local joint"]] if _NAMES["local names"].fullmatch(name.group()) else []
-        more += [_RE["pin joint" if kind == "pin" else "strong joint"]] if kind in ("pin", "password") else []
+        more.append(_RE["pin joint" if kind == "pin" else "strong joint"])
         links = (_RE["changed to"], _RE["joint"], *more, _RE["no joint"])
         joints = (pattern.match(low, position) for pattern in links)
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
