@@ -129,6 +129,11 @@ def is_standing(relation: Relation) -> bool:
     return is_tie(relation) or relation.key[1] in _WORDS["standing"] or (words[0] == "is" and words[-1] == "of")
 
 
+def is_trait(relation: Relation) -> bool:
+    """Return whether a relation says what somebody is like for years: an illness, a diet, a language, an origin."""
+    return _RE["traits"].search(f"{relation.name.replace('_', ' ')}: {relation.destination}") is not None
+
+
 def is_timeless(relation: Relation) -> bool:
     """Return whether a relation has none of the times of its text: kinship, a name, a birthday, a phone number."""
     return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))
