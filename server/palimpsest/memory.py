@@ -35,7 +35,7 @@ from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, se
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store.graph.entities import entities_named
+from palimpsest.store.graph.entities import entities_named, namesakes
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.rows import is_seen
 
@@ -109,6 +109,9 @@ THREADS = 8
 # A search asks up to so many other projects, too: if it found no sure answer, and if it did. Each takes as long as a
 # search.
 MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
+
+# How many people a search names at most whom a first name in it may mean: more have a common name.
+MAX_NAMESAKES = 3
 
 # How many hits are shown if another project has the answer and none here is likely, which is to say more probably about
 # what is asked than not.
@@ -351,6 +354,14 @@ class Memory(Edits):
         result = replace(result, elsewhere=tuple(answering))
         is_weak = result.is_weak or (not result.shows_all and all(hit.score < LIKELY for hit in here))
         return replace(result, hits=here[:MAX_UNLIKELY], confident=False) if answering and is_weak else result
+
+    async def namesake_notes(self, scope: Scope, query: str, hits: Sequence[models.Hit]) -> list[str]:
+        """Return the note on people whom a query may mean by a first name, and of whom no hit tells."""
+        shown = models.plain_name(" ".join(hit.text for hit in hits))
+        people = await self.engine.read(lambda conn: namesakes(conn, scope, query))
+        others = sorted((each.name, each.project) for each in people if models.name_key(each.name) not in shown)
+        names = ", ".join(f"{name} (project {project})" if project else name for name, project in others)
+        return [f"also of that name: {names}"] if 0 < len(others) <= MAX_NAMESAKES else []
 
     async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
         """Return the other projects of the user in which a name is known."""

@@ -138,6 +138,5 @@ def rendered_instructions(launch: Launch | None) -> tuple[str, float]:
             if sign.startswith(SIGN):
                 until = min(until, json.loads(sign.removeprefix(SIGN))[1]["until"] if text else 0)
                 if text:
-                    is_of_project = file == files[0] or files[0] == files[1]
-                    return spool.without_past(text), until if is_of_project else 0
+                    return spool.without_past(text), until if file == files[0] or files[0] == files[1] else 0
     return INSTRUCTIONS, until

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, exists, func, or_, select
@@ -17,7 +18,8 @@ from palimpsest.store.graph import identity
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
-from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
+from palimpsest.text.names.known_names import Span, Word, beginning, known_names, name_candidates, words_of
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #
@@ -119,17 +121,28 @@ def list_entities(
     return [ListedEntity(shown[root_id], *mentioned[root_id]) for root_id in order[:limit]]
 
 
+def namesakes(conn: Connection, scope: Scope, text: str) -> list[Entity]:
+    """Return the people of all projects of the user whom a text may mean by a first name that several have."""
+    pairs = pairwise((*words_of(beginning(text)), Word("")))
+    words = {word.folded for word, following in pairs if word.has_capital and not following.has_capital}
+    named = identity.names_of_user(conn, scope.user_id, [f"{word} " for word in words - ALL_FUNCTION_WORDS])
+    roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
+    first = {root: name_key(root.name).split()[0] for root in roots if root.type == "person" and not root.is_user}
+    several = Counter(first.values())
+    people = [person for person, name in first.items() if several[name] > 1]
+    there = {replace(scope, project=person.project or scope.project) for person in people}
+    seen = set[str]().union(*(seen_roots(conn, each, [person.id for person in people]) for each in there))
+    return [person for person in people if person.id in seen] if len(seen) > 1 else []
+
+
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
     """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
-    first = name_key(beginning)
-    last = f"{first}{identity.LAST_CHARACTER}"
-    values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": last}
-    rows = conn.execute(_BEGINNING, values).all()
-    roots = identity.roots_of(conn, [row.id for row in rows])
+    named = identity.names_of_user(conn, scope.user_id, [name_key(beginning)])
+    pairs = sorted((row.key, row.entity_id) for row in named if row.project in ("", scope.project))[:NAMES_READ]
+    roots = identity.roots_of(conn, [entity_id for _, entity_id in pairs])
     seen = seen_roots(conn, scope, {root.id for root in roots.values()})
-    seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
-    known = _known_aliases(conn, scope, [row.id for row in seen_rows])
-    return list(dict.fromkeys(row.name for row in seen_rows if (row.id, row.key) in known))[:limit]
+    known = _known_aliases(conn, scope, [entity_id for entity_id, root in roots.items() if root.id in seen])
+    return list(dict.fromkeys(known[pair[::-1]] for pair in pairs if pair[::-1] in known))[:limit]
 
 
 def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of: datetime | None = None) -> set[str]:
@@ -178,20 +191,6 @@ def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) ->
 def is_shown(scope: tuple[bool, ...]) -> ColumnElement[bool]:
     """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
     return and_(sql.sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
-
-
-_BEGINNING = (
-    select(entities.c.id, entity_aliases.c.key, entity_aliases.c.name)
-    .join(entities, entities.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key >= bindparam("first"),
-        entity_aliases.c.key <= bindparam("last"),
-        or_(entities.c.project == "", entities.c.project == bindparam("project")),
-    )
-    .order_by(entity_aliases.c.key, entities.c.seq)
-    .limit(NAMES_READ)
-)
 
 
 def _owners(scope: tuple[bool, ...], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
