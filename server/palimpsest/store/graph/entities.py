@@ -128,8 +128,7 @@ def namesakes(conn: Connection, scope: Scope, text: str) -> list[Entity]:
     named = identity.names_of_user(conn, scope.user_id, [f"{word} " for word in words - ALL_FUNCTION_WORDS])
     roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
     first = {root: name_key(root.name).split()[0] for root in roots if root.type == "person" and not root.is_user}
-    several = Counter(first.values())
-    people = [person for person, name in first.items() if several[name] > 1]
+    people = [person for person, name in first.items() if [*first.values()].count(name) > 1]
     there = {replace(scope, project=person.project or scope.project) for person in people}
     seen = set[str]().union(*(seen_roots(conn, each, [person.id for person in people]) for each in there))
     return [person for person in people if person.id in seen] if len(seen) > 1 else []

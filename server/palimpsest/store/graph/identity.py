@@ -394,8 +394,7 @@ _NAMES = (
 
 def names_of_user(conn: sa.Connection, user_id: str, beginnings: Sequence[str]) -> list[Any]:
     """Return the rows of a user's names whose keys begin so: the key, and the id and the project of the entity."""
-    rows = conn.execute(_NAMES, {"user_id": user_id, "beginnings": beginnings})
-    return [row for row in rows if row.key is not None]
+    return [row for row in conn.execute(_NAMES, {"user_id": user_id, "beginnings": beginnings}) if row.key is not None]
 
 
 def _named_together(conn: sa.Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[sa.Row[Any]]:
