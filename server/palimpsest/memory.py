@@ -31,7 +31,7 @@ from palimpsest.learn.engine import Engine, ignore, reads
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import ListRequest, Page, page
-from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
+from palimpsest.recall.search import MAX_NEAR, SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -109,9 +109,6 @@ THREADS = 8
 # A search asks up to so many other projects, too: if it found no sure answer, and if it did. Each takes as long as a
 # search.
 MAX_PROJECTS_ASKED, MAX_PROJECTS_BESIDE = 30, 6
-
-# How many people a search names at most whom a first name in it may mean: more have a common name.
-MAX_NAMESAKES = 3
 
 # How many hits are shown if another project has the answer and none here is likely, which is to say more probably about
 # what is asked than not.
@@ -361,7 +358,7 @@ class Memory(Edits):
         people = await self.engine.read(lambda conn: namesakes(conn, scope, query))
         others = sorted((each.name, each.project) for each in people if models.name_key(each.name) not in shown)
         names = ", ".join(f"{name} (project {project})" if project else name for name, project in others)
-        return [f"also of that name: {names}"] if 0 < len(others) <= MAX_NAMESAKES else []
+        return [f"also of that name: {names}"] if 0 < len(others) <= MAX_NEAR else []
 
     async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
         """Return the other projects of the user in which a name is known."""

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, exists, func, or_, select
 
+from palimpsest.core.clock import LATEST
 from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
@@ -18,15 +18,12 @@ from palimpsest.store.graph import identity
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
-from palimpsest.text.names.known_names import Span, Word, beginning, known_names, name_candidates, words_of
-from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
+from palimpsest.text.names.known_names import Span, beginning, known_names, name_beginnings, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #
 # A scope sees an entity if it sees a memory or a message that mentions it. The memory is living, or was replaced or
 # ended; what is forgotten mentions nobody.
-
-LATEST = datetime.max.replace(tzinfo=UTC)
 
 # Among how many names a beginning is completed, the first ones. A client shows a hundred at most.
 NAMES_READ = 1_000
@@ -122,13 +119,12 @@ def list_entities(
 
 
 def namesakes(conn: Connection, scope: Scope, text: str) -> list[Entity]:
-    """Return the people of all projects of the user whom a text may mean by a first name that several have."""
-    pairs = pairwise((*words_of(beginning(text)), Word("")))
-    words = {word.folded for word, following in pairs if word.has_capital and not following.has_capital}
-    named = identity.names_of_user(conn, scope.user_id, [f"{word} " for word in words - ALL_FUNCTION_WORDS])
+    """Return the people of all projects of the user whom a text may mean by a first name or surname of several."""
+    named = identity.names_of_user(conn, scope.user_id, called := [*name_beginnings(text)])
     roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
-    first = {root: name_key(root.name).split()[0] for root in roots if root.type == "person" and not root.is_user}
-    people = [person for person, name in first.items() if [*first.values()].count(name) > 1]
+    keys = {root: name_key(root.name) for root in roots if root.type == "person" and not root.is_user}
+    groups = ([root for root, key in keys.items() if key.startswith(each)] for each in called)
+    people = {root for group in groups if len(group) > 1 for root in group}
     there = {replace(scope, project=person.project or scope.project) for person in people}
     seen = set[str]().union(*(seen_roots(conn, each, [person.id for person in people]) for each in there))
     return [person for person in people if person.id in seen] if len(seen) > 1 else []

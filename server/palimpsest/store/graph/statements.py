@@ -259,9 +259,8 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
         return replace(each, until="") if fact.valid_until and each.until is None and has_another else each
 
     stated = tuple(map(own, fact.relations))
-    if is_told or len(stated) < 2:  # noqa: PLR2004 - one is what the date is about
-        return stated
-    return updates.begun(fact.text, stated, places)
+    # One is what the date is about.
+    return updates.begun(fact.text, stated, places) if stated[1:] and not is_told else stated
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
