@@ -384,6 +384,22 @@ UNSAID = [
         "",
     ),
     ("Vicent pidió el permiso en noviembre y todavía no hay respuesta.", "El permiso de Vicent está denegado.", ""),
+    (
+        "Giada Gallo, 14 anni, figlia di Donatella, fa pallavolo ad Asti il martedì e il giovedì alle 17:30.",
+        "Dal 9 dicembre 2099 Giada Gallo ha pallavolo ad Asti il lunedì e il giovedì alle 18:00.",
+        "",
+    ),
+    (
+        "Die Wäscherei Lampo holt montags um 9.30 Uhr ab, am Donnerstag um 17.30 Uhr.",
+        "Die Wäscherei Lampo kommt jetzt dienstags.",
+        "",
+    ),
+    (
+        "La blanchisserie Lampo passe le lundi et le jeudi à 17h30, et lave aussi les rideaux du salon.",
+        "La blanchisserie Lampo passe désormais le mardi.",
+        "lave aussi les rideaux du salon",
+    ),
+    ("洗衣店周一来取,周四17:30。", "洗衣店现在周二来取。", ""),
     ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
 ]
 

@@ -44,6 +44,21 @@ async def test_what_is_known_now_comes_before_older_talk_about_the_same(
         assert bool(later[said]) is (first == "known")
 
 
+async def test_a_message_leads_to_the_memory_that_tells_its_matter(tmp_path: Path) -> None:
+    """Another one of the website has the words of the question, too."""
+    clock = StoppedClock()
+    said = "La mezza pensione la voglio a 28 euro a persona, non 25 come l'anno scorso. Cambialo anche sul sito."
+    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
+        for text in OTHERS:
+            await add_text(memory, text)
+        await memory.add_messages(messages_from(("user", said), ("assistant", "Va bene.")))
+        clock.forward(days=1)
+        told = await add_text(memory, "La mezza pensione all'agriturismo costa 28 euro a persona dal 2027.")
+        await add_text(memory, "Davide ripara il modulo del sito, che non lascia scegliere la mezza pensione.")
+        hits = (await memory.search(ALICE, "Quando scade il nome del sito internet?")).hits
+        assert {hit.text: hit.later for hit in hits}[said] == told
+
+
 async def test_a_message_is_read_with_the_talk_around_it(tmp_path: Path) -> None:
     """Three messages before and after, each with its id, and where the whole conversation is."""
     talk = [{"role": "user", "content": f"Step {number} of the recipe is easy"} for number in range(12)]

@@ -31,11 +31,11 @@ from palimpsest.learn.engine import Engine, ignore, reads
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import ListRequest, Page, page
-from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
+from palimpsest.recall.search import MAX_NEAR, SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store.graph.entities import entities_named
+from palimpsest.store.graph.entities import entities_named, namesakes
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.rows import is_seen
 
@@ -351,6 +351,14 @@ class Memory(Edits):
         result = replace(result, elsewhere=tuple(answering))
         is_weak = result.is_weak or (not result.shows_all and all(hit.score < LIKELY for hit in here))
         return replace(result, hits=here[:MAX_UNLIKELY], confident=False) if answering and is_weak else result
+
+    async def namesake_notes(self, scope: Scope, query: str, hits: Sequence[models.Hit]) -> list[str]:
+        """Return the note on people whom a query may mean by a first name, and of whom no hit tells."""
+        shown = models.plain_name(" ".join(hit.text for hit in hits))
+        people = await self.engine.read(lambda conn: namesakes(conn, scope, query))
+        others = sorted((each.name, each.project) for each in people if models.name_key(each.name) not in shown)
+        names = ", ".join(f"{name} (project {project})" if project else name for name, project in others)
+        return [f"also of that name: {names}"] if 0 < len(others) <= MAX_NEAR else []
 
     async def projects_that_know(self, scope: Scope, name: str) -> tuple[str, ...]:
         """Return the other projects of the user in which a name is known."""

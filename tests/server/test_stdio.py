@@ -229,7 +229,10 @@ async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tm
     async with connect_rendering(tmp_path) as client:
         trade = {"text": "The user is Jan Novak, a smith in York."}
         (jan,) = reply_results(await client.call_tool("add_memory", trade))
+        by_hand = {"text": "px is deployed by hand.", "scope": {"project": "px"}}
+        await client.call_tool("add_memory", by_hand)
     async with connect_rendering(tmp_path, **project) as client:
+        assert "deployed by hand" in (client.instructions or "")  # at the first start in it, too
         pinned = {"text": "px uses tabs for indentation.", "metadata": {"pinned": True}}
         await client.call_tool("add_memory", pinned)
         await client.call_tool("add_memory", {"text": "px stores its data in Redis."})

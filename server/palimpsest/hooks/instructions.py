@@ -127,7 +127,8 @@ def _system_user() -> str:
 def rendered_instructions(launch: Launch | None) -> tuple[str, float]:
     """Return the first instructions that were rendered for a way to start a server, or the static text, and until when.
 
-    They change when a plan begins or an event is over. Those that were emptied have ended.
+    They change when a plan begins or an event is over. Those that were emptied have ended, and so have those without
+    the project, which may have facts of its own.
     """
     files = [spool.instructions_file(str(launch.data_dir), key) for key in launch.keys] if launch is not None else []
     until = NEVER
@@ -137,5 +138,5 @@ def rendered_instructions(launch: Launch | None) -> tuple[str, float]:
             if sign.startswith(SIGN):
                 until = min(until, json.loads(sign.removeprefix(SIGN))[1]["until"] if text else 0)
                 if text:
-                    return spool.without_past(text), until
+                    return spool.without_past(text), until if file == files[0] or files[0] == files[1] else 0
     return INSTRUCTIONS, until

@@ -743,12 +743,15 @@ def _read(conn: Connection, ranking: Ranking, ranked: Sequence[Ranked], query: S
     candidates, found = ranking.candidates, ranking.matches
     by_seq = hits_of(conn, [item.candidate for item in ranked]) if candidates.past is None else candidates.past
     later: dict[int, str] = {}
-    if any(item.candidate.kind == "message" for item in ranked):
+    if (vectors := candidates.vectors) is not None and any(item.candidate.kind == "message" for item in ranked):
         scores = np.full(len(candidates.entries), LOWEST)
         scores[[item.row for item in ranked]] = [item.score for item in ranked]
-        scoring = ranking.scoring
-        for memory, message in later_memories(scoring.query, candidates, scores, scoring.weights.alike):
-            later.setdefault(message, candidates.entries[memory].owner_id)
+        texts = candidates.entries
+        living = [row for row, text in enumerate(texts) if text.kind == "memory" and not text.is_closed]
+        for _, message in later_memories(ranking.scoring.query, candidates, scores, ranking.scoring.weights.alike):
+            # What is most like it tells the same, whatever of it the query asks for.
+            newer = [row for row in living if texts[row].at > texts[message].at]
+            later[message] = texts[newer[int(np.argmax(vectors[newer] @ vectors[message]))]].owner_id
     return [
         replace(
             by_seq[item.candidate.seq],

@@ -149,6 +149,7 @@ async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which c
         notes.append(f"only what {search_scope} sees was searched; leave agent_id and run_id out to search more")
     if context.is_home_open(None) and not goes_through_projects:
         result = await memory.with_other_projects(search_scope, query, result, **options)
+    notes += await memory.namesake_notes(search_scope, query, result.hits) if context.is_home_open(None) else []
     if any(advice.other_project(hit, search_scope) for hit in result.hits):
         notes.append(advice.IN_OTHER_PROJECT)
     notes += (*await named_project(memory, scope, search_scope), *await closing_notes(memory, scope, search_scope))

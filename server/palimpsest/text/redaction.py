@@ -475,10 +475,9 @@ def stated_secrets(text: str) -> Iterator[Span]:
     while name := NAME.search(low, position):
         position = name.end()
         kind = kind_of(name.group())
-        more = [_RE["local joint"]] if _NAMES["local names"].fullmatch(name.group()) else []
-        more += [_RE["pin joint" if kind == "pin" else "strong joint"]] if kind in ("pin", "password") else []
-        links = (_RE["changed to"], _RE["joint"], *more, _RE["no joint"])
-        joints = (pattern.match(low, position) for pattern in links)
+        is_local = _NAMES["local names"].fullmatch(name.group()) is not None
+        links = ("changed to", "joint", "local joint", "pin joint" if kind == "pin" else "strong joint", "no joint")
+        joints = (_RE[link].match(low, position) for link in links if is_local or link != "local joint")
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
         span = next((span for span in spans if span), None) or _value_before_name(text, low, name)
         value = text[span.start : span.end] if span else ""

@@ -129,6 +129,11 @@ def is_standing(relation: Relation) -> bool:
     return is_tie(relation) or relation.key[1] in _WORDS["standing"] or (words[0] == "is" and words[-1] == "of")
 
 
+def is_trait(relation: Relation) -> bool:
+    """Return whether a relation says what somebody is like for years: an illness, a diet, a language, an origin."""
+    return _RE["traits"].search(f"{relation.name.replace('_', ' ')}: {relation.destination}") is not None
+
+
 def is_timeless(relation: Relation) -> bool:
     """Return whether a relation has none of the times of its text: kinship, a name, a birthday, a phone number."""
     return is_for_life(relation) or not _WORDS["timeless"].isdisjoint(relation_words(relation.name))
@@ -861,10 +866,13 @@ _PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+|,\s+|[\u
 
 
 def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
-    """Return the parts of an older text that have no token of what is said now, in whatever form, and are no names."""
+    """Return the parts of an older text that have no token of what is said now, in whatever form.
+
+    Names, days and times alone are none.
+    """
     parts = (part.strip(" .。") for whole in parts_of(older[:MAX_CHARS]) for part in _PART.split(whole))
-    of_parts = {part: without_times(part) for part in parts if not is_unanswered(part)}
-    return [part for part, own in of_parts.items() if len(own - _named(older)) > 1 and not _alike(own, said)]
+    told = (part for part in dict.fromkeys(parts) if len(_form_of(part) - _named(older)) > 1)
+    return [part for part in told if not is_unanswered(part) and not _alike(without_times(part), said)]
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, exists, func, or_, select
 
+from palimpsest.core.clock import LATEST
 from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
@@ -17,14 +18,12 @@ from palimpsest.store.graph import identity
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
-from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
+from palimpsest.text.names.known_names import Span, beginning, known_names, name_beginnings, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #
 # A scope sees an entity if it sees a memory or a message that mentions it. The memory is living, or was replaced or
 # ended; what is forgotten mentions nobody.
-
-LATEST = datetime.max.replace(tzinfo=UTC)
 
 # Among how many names a beginning is completed, the first ones. A client shows a hundred at most.
 NAMES_READ = 1_000
@@ -119,17 +118,26 @@ def list_entities(
     return [ListedEntity(shown[root_id], *mentioned[root_id]) for root_id in order[:limit]]
 
 
+def namesakes(conn: Connection, scope: Scope, text: str) -> list[Entity]:
+    """Return the people of all projects of the user whom a text may mean by a first name or surname of several."""
+    named = identity.names_of_user(conn, scope.user_id, called := [*name_beginnings(text)])
+    roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
+    keys = {root: name_key(root.name) for root in roots if root.type == "person" and not root.is_user}
+    groups = ([root for root, key in keys.items() if key.startswith(each)] for each in called)
+    people = {root for group in groups if len(group) > 1 for root in group}
+    there = {replace(scope, project=person.project or scope.project) for person in people}
+    seen = set[str]().union(*(seen_roots(conn, each, [person.id for person in people]) for each in there))
+    return [person for person in people if person.id in seen] if len(seen) > 1 else []
+
+
 def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
     """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
-    first = name_key(beginning)
-    last = f"{first}{identity.LAST_CHARACTER}"
-    values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": last}
-    rows = conn.execute(_BEGINNING, values).all()
-    roots = identity.roots_of(conn, [row.id for row in rows])
+    named = identity.names_of_user(conn, scope.user_id, [name_key(beginning)])
+    pairs = sorted((row.key, row.entity_id) for row in named if row.project in ("", scope.project))[:NAMES_READ]
+    roots = identity.roots_of(conn, [entity_id for _, entity_id in pairs])
     seen = seen_roots(conn, scope, {root.id for root in roots.values()})
-    seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
-    known = _known_aliases(conn, scope, [row.id for row in seen_rows])
-    return list(dict.fromkeys(row.name for row in seen_rows if (row.id, row.key) in known))[:limit]
+    known = _known_aliases(conn, scope, [entity_id for entity_id, root in roots.items() if root.id in seen])
+    return list(dict.fromkeys(known[pair[::-1]] for pair in pairs if pair[::-1] in known))[:limit]
 
 
 def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of: datetime | None = None) -> set[str]:
@@ -178,20 +186,6 @@ def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) ->
 def is_shown(scope: tuple[bool, ...]) -> ColumnElement[bool]:
     """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
     return and_(sql.sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
-
-
-_BEGINNING = (
-    select(entities.c.id, entity_aliases.c.key, entity_aliases.c.name)
-    .join(entities, entities.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key >= bindparam("first"),
-        entity_aliases.c.key <= bindparam("last"),
-        or_(entities.c.project == "", entities.c.project == bindparam("project")),
-    )
-    .order_by(entity_aliases.c.key, entities.c.seq)
-    .limit(NAMES_READ)
-)
 
 
 def _owners(scope: tuple[bool, ...], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

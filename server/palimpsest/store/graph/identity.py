@@ -338,9 +338,8 @@ def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterabl
     called = {name_key(name) for name in names}
     wanted = {spelling for name in called for spelling in known_names.spellings(name)}
     letters = sorted({letter for name in called for letter in known_names.first_letters(name)})
-    values = {"user_id": scope.user_id, "beginnings": [*known_names.BEGINNINGS, *letters]}
-    keys = [(row.entity_id, row.key) for row in conn.execute(_NAMES, values) if row.key not in {None, *called}]
-    others = [(other_id, key) for other_id, key in keys if other_id != entity.id]
+    rows = names_of_user(conn, scope.user_id, [*known_names.BEGINNINGS, *letters])
+    others = [(row.entity_id, row.key) for row in rows if row.entity_id != entity.id and row.key not in called]
     alike = {other_id for other_id, key in others if not wanted.isdisjoint(known_names.spellings(key))}
     short = {other_id for other_id, key in others if any(known_names.is_short_form(name, key) for name in called)}
     if not alike | short:
@@ -380,7 +379,7 @@ def _are_told_apart(conn: sa.Connection, first_id: str, second_id: str) -> bool:
 _beginnings = json_elements(sa.bindparam("beginnings", type_=sa.JSON)).table_valued("value")
 _begins = sa.cast(_beginnings.c.value, sa.String)
 _NAMES = (
-    sa.select(entity_aliases.c.entity_id, entity_aliases.c.key)
+    sa.select(entity_aliases.c.entity_id, entity_aliases.c.key, entities.c.project)
     .select_from(_beginnings)
     .join(
         entity_aliases,
@@ -389,7 +388,13 @@ _NAMES = (
         & (entity_aliases.c.key < _begins + LAST_CHARACTER),
         isouter=True,  # so that SQLite begins with the beginnings, and looks each of them up
     )
+    .join(entities, entities.c.id == entity_aliases.c.entity_id, isouter=True)
 )
+
+
+def names_of_user(conn: sa.Connection, user_id: str, beginnings: Sequence[str]) -> list[Any]:
+    """Return the rows of a user's names whose keys begin so: the key, and the id and the project of the entity."""
+    return [row for row in conn.execute(_NAMES, {"user_id": user_id, "beginnings": beginnings}) if row.key is not None]
 
 
 def _named_together(conn: sa.Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[sa.Row[Any]]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from datetime import timedelta
 from itertools import takewhile
 from typing import Any
 
@@ -220,11 +221,16 @@ def _common(words: Sequence[str], others: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
 
 
+# How long guests stay and trips last at most. Nobody has an illness or a diet for so short a time.
+MAX_STAY = timedelta(days=22)
+
+
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     """Return the relations of a fact. Those that did not begin when it did have no date.
 
-    If one was given with that date, the others without one did not. One that was given another does not end with it.
-    What somebody is or has does not hold for one day, nor does it end with a deadline beside which it is told.
+    If one was given or names that date, the others without one did not. One that was given another, or "none", does
+    not end with it. What somebody is or has does not hold for one day, nor does it end with a deadline beside which it
+    is told. An illness, a diet or a language has nothing to do with a stay of some days.
     """
     at = fact.valid_from or fact.valid_until
     if at is None:
@@ -235,24 +241,26 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
         for each in fact.relations
         if each.since and began
     }
-    is_told = any(with_it.values())
+    dating = {each for each in fact.relations if began and began in each.destination}
+    is_told = any(with_it.values()) or bool(dating)
     # Nobody works for somebody on one day: that is when there was a visit.
     is_day = fact.valid_until is not None and began == shown_date(fact.valid_until, "day")
+    is_stay = fact.valid_from and fact.valid_until and fact.valid_until - fact.valid_from < MAX_STAY
     places = [span.position for span in dates_in(fact.text, at)]
 
     def own(each: Relation) -> Relation:
         is_beside = updates.is_standing(each) and (
             is_day or (fact.valid_until and updates.is_beside_deadline(each, fact.text, places))
         )
-        if each.since is None and each.until is None and (is_told or is_beside):
+        is_beside = is_beside or (is_stay and updates.is_trait(each)) or (is_told and each not in dating)
+        if each.since is None and each.until is None and is_beside:
             return replace(each, since="", until="")
-        is_apart = fact.valid_until and each.until is None and with_it.get(each.since or "") is False
-        return replace(each, until="") if is_apart else each
+        has_another = with_it.get(each.since) is False if each.since else each.since == "" and began
+        return replace(each, until="") if fact.valid_until and each.until is None and has_another else each
 
     stated = tuple(map(own, fact.relations))
-    if is_told or len(stated) < 2:  # noqa: PLR2004 - one is what the date is about
-        return stated
-    return updates.begun(fact.text, stated, places)
+    # One is what the date is about.
+    return updates.begun(fact.text, stated, places) if stated[1:] and not is_told else stated
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
@@ -201,6 +202,13 @@ def _ends(word: Word) -> Iterator[int]:
         yield word.end - 1
     elif hangul := _RE["hangul"].search(word.text):  # a name and its particles
         yield from range(word.end - 1, word.start + hangul.start() + 1, -1)
+
+
+def name_beginnings(text: str) -> set[str]:
+    """Return how the keys of the people begin whom a text calls by a first name alone, or by a surname with a title."""
+    words = pairwise((*words_of(beginning(text)), Word("")))
+    alone = {word.folded for word, following in words if word.has_capital > following.has_capital}
+    return {f"{word} " for word in alone - ALL_FUNCTION_WORDS} | {*_RE["surname"].findall(beginning(text))}
 
 
 # Find where a text says that it means another one of a name: "another Tom", "also named Tom", "Tom (the plumber)".
