@@ -38,6 +38,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.graph.entities import entities_named, namesakes
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.rows import is_seen
+from palimpsest.text.names.known_names import name_beginnings
 
 if TYPE_CHECKING:
     from palimpsest.admin.maintenance import Care
@@ -354,8 +355,8 @@ class Memory(Edits):
 
     async def namesake_notes(self, scope: Scope, query: str, hits: Sequence[models.Hit]) -> list[str]:
         """Return the note on people whom a query may mean by a first name, and of whom no hit tells."""
-        shown = models.plain_name(" ".join(hit.text for hit in hits))
-        people = await self.engine.read(lambda conn: namesakes(conn, scope, query))
+        called, shown = name_beginnings(query), models.plain_name(" ".join(hit.text for hit in hits))
+        people = await self.engine.read(lambda conn: namesakes(conn, scope, called)) if called else ()
         others = sorted((each.name, each.project) for each in people if models.name_key(each.name) not in shown)
         names = ", ".join(f"{name} (project {project})" if project else name for name, project in others)
         return [f"also of that name: {names}"] if 0 < len(others) <= MAX_NEAR else []

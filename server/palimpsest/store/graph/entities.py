@@ -1,7 +1,7 @@
 """Read entities: the groups they form, their names, and what is known of one."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,7 @@ from palimpsest.store.graph import identity
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages
-from palimpsest.text.names.known_names import Span, beginning, known_names, name_beginnings, name_candidates
+from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #
@@ -118,9 +118,9 @@ def list_entities(
     return [ListedEntity(shown[root_id], *mentioned[root_id]) for root_id in order[:limit]]
 
 
-def namesakes(conn: Connection, scope: Scope, text: str) -> list[Entity]:
-    """Return the people of all projects of the user whom a text may mean by a first name or surname of several."""
-    named = identity.names_of_user(conn, scope.user_id, called := [*name_beginnings(text)])
+def namesakes(conn: Connection, scope: Scope, called: Collection[str]) -> list[Entity]:
+    """Return the people of all projects of the user of whom several begin with one of some names, as keys."""
+    named = identity.names_of_user(conn, scope.user_id, [*called])
     roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
     keys = {root: name_key(root.name) for root in roots if root.type == "person" and not root.is_user}
     groups = ([root for root, key in keys.items() if key.startswith(each)] for each in called)
