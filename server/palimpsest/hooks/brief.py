@@ -55,7 +55,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import kept_kinds, portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_safety
+from palimpsest.learn.summaries.portrait_signs import APPOINTMENTS, MUST, SAFETY, WHO, Rank, is_about, is_safety
 from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -66,7 +66,7 @@ from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import grouped, memory_hash
-from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
+from palimpsest.text.dates.date_finder import clocks_in, date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
 from palimpsest.text.redaction import redact, says_only_secrets
@@ -106,8 +106,27 @@ class Line(NamedTuple):
     id: str = ""
 
 
-# What a line with its line break takes of a room: tokens or bytes.
+# What a line with its line break takes of a room: tokens or characters.
 Cost: TypeAlias = Callable[[str], int]
+
+
+class Due(NamedTuple):
+    """What is due: how its line begins, its text, the id of its memory, and whether it goes before what is nearer."""
+
+    head: str
+    text: str
+    id: str
+    is_urgent: bool
+
+    def line(self, max_tokens: int) -> Line:
+        """Return its line with so much of its text, which keeps the hour and what somebody's safety depends on."""
+        text, hour = shorten_to_tokens(self.text, max_tokens), ""
+        if SAFETY.count(text) < SAFETY.count(self.text):
+            text = shorten_to_tokens(self.text, MEMORY_TOKENS)
+        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0].start >= len(text):
+            hour = f" {clocks[0].written}"
+        return Line(f"{self.head}{hour}: {text}", self.id)
+
 
 # Lines below a heading, and which share they may take of the room that is left.
 Group: TypeAlias = tuple[str, Sequence[Line], float]
@@ -123,22 +142,31 @@ def _pinned_lines(
 ) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If it is more, what safety depends on and the shortest are whole, and come first. Of others the beginning is shown,
-    or how many they are. `cost` is what so many characters of a memory take of the room.
+    If it is more, what never yields, what safety depends on and the shortest are whole. Of others the beginning is
+    shown, surely of what never yields, or how many they are. `cost` is what so many characters of a memory take of the
+    room.
     """
     sizes = {memory.id: cost(memory, len(memory.text)) for memory in sources.pinned}
-    whole = set[str]()
-    for memory in sorted(sources.pinned, key=lambda memory: (not is_safety(memory, ""), sizes[memory.id])):
-        if sizes[memory.id] <= room:
-            whole.add(memory.id)
-            room -= sizes[memory.id]
-    lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
-    cut = [memory for memory in sources.pinned if memory.id not in whole]
+    others = sorted(sources.pinned[sources.must :], key=lambda memory: (not is_safety(memory, ""), sizes[memory.id]))
+    order = [*sources.pinned[: sources.must], *others]
+    chars: dict[str, int] = {}
+    for place, memory in enumerate(order):
+        least = min(len(memory.text), MIN_CUT_CHARS) if place < sources.must else len(memory.text)
+        for tried in dict.fromkeys((len(memory.text), least)):
+            if memory.id not in chars and cost(memory, tried) <= room:
+                chars[memory.id] = tried
+                room -= cost(memory, tried)
+    cut = [memory for memory in order if chars.get(memory.id, 0) < len(memory.text)]
     for place, memory in enumerate(cut):
-        chars = bisect_right(range(len(memory.text)), room // (len(cut) - place), key=partial(cost, memory)) - 1
-        if chars >= MIN_CUT_CHARS:
-            lines.append(_pinned_line(memory, chars))
-            room -= cost(memory, chars)
+        taken = cost(memory, chars[memory.id]) if memory.id in chars else 0
+        share = taken + room // (len(cut) - place)
+        fitting_chars = bisect_right(range(len(memory.text)), share, key=partial(cost, memory)) - 1
+        if fitting_chars >= MIN_CUT_CHARS:
+            chars[memory.id] = fitting_chars
+            room -= cost(memory, fitting_chars) - taken
+    behind = [memory for memory in sources.pinned[sources.must :] if memory in cut]
+    shown = [*(memory for memory in sources.pinned if memory not in behind), *behind]
+    lines = [_pinned_line(memory, chars[memory.id]) for memory in shown if memory.id in chars]
     left_out = len(sources.pinned) - len(lines)
     return [*lines, Line(f"({left_out} more: below, or in get_summary)")] if left_out else lines
 
@@ -157,15 +185,13 @@ def beginning(text: str, max_tokens: int) -> str:
     return max(takewhile(lambda whole: count_tokens(whole) <= max_tokens, beginnings), key=len, default="")
 
 
-def fitting(lines: Iterable[Line], room: float, cost: Cost, *, may_skip: bool = True) -> list[Line]:
-    """Return what fits into a room together. What is left out may be followed by what still fits, if it may skip."""
+def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
+    """Return what fits into a room together. What is left out may be followed by what still fits."""
     kept: list[Line] = []
     for line in lines:
         if (taken := cost(line.text)) <= room:
             kept.append(line)
             room -= taken
-        elif not may_skip:
-            break
     return kept
 
 
@@ -243,8 +269,9 @@ KINDS = ("profile", "overall")
 # Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
 
-# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown.
-DUE_WITHIN, GENERAL_DUE_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), 5
+# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown: what is of
+# these next days and the appointments of the user and their people, then what is nearest.
+DUE_WITHIN, GENERAL_DUE_WITHIN, URGENT_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), timedelta(days=1), 5
 
 # How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
@@ -270,10 +297,10 @@ class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
     `first` never yields to what is new or pinned: the user's name, what the safety of the user's people depends on, who
-    the user is, and what is dangerous for people who may be the user's. `due` are lines of what was planned for one of
-    the next days, or ends on one, in any project if there is none. `pinned` is the block of the user and of the
-    project; with `begins_pinned` it has what most depends on. `help` is how the user wants to be helped, unless the
-    profile says it.
+    the user is, and what is dangerous for people who may be the user's. `due` is what was planned for one of the next
+    days, or ends on one, in any project if there is none. `pinned` is the block of the user and of the project: first,
+    as many as `must`, what never yields; with `begins_pinned` it has what most depends on. `help` is how the user wants
+    to be helped, unless the profile says it.
     `of_project` are the memories of the project: what it is, its terms, its rules and commands, then others, each with
     the newest first; `telling` are other memories of the user, the most telling first. Without a project, `projects`
     are the names of those that the user has.
@@ -285,8 +312,9 @@ class Sources:
     """
 
     first: Sequence[Memory] = ()
-    due: Sequence[Line] = ()
+    due: Sequence[Due] = ()
     pinned: Sequence[Memory] = ()
+    must: int = 0
     help: Sequence[Memory] = ()
     practice: Sequence[Memory] = ()
     procedures: tuple[str, ...] = ()
@@ -333,7 +361,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         if memory.id not in contradicted:
             groups[_group_of(memory, ranks[memory.id], name, now, scope)].append(memory)
     places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
-    groups["pinned"].sort(key=lambda memory: (min(ranks[memory.id], MUST), places[memory.id]))
+    groups["pinned"].sort(key=lambda memory: (min(ranks[memory.id], Rank.HELP), places[memory.id]))
+    own_pinned = [memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)]
     groups["of_project"].sort(key=lambda memory: places[memory.id])
     groups["due"] += [memory for memory in elsewhere if memory.id not in contradicted]
     due = [(*found, memory) for memory in groups["due"] for found in _due_on(memory, now)]
@@ -346,8 +375,9 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=[_due_line(day, word, memory, scope) for day, _, word, memory in due[:MAX_DUE]],
-        pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
+        due=[_due(day, word, memory, scope, now) for day, _, word, memory in due],
+        pinned=own_pinned,
+        must=sum(ranks[memory.id] <= MUST for memory in own_pinned),
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
@@ -392,21 +422,26 @@ def _due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
     return near[:1] if memory.superseded_by is None else []
 
 
-# What stands before a day in a text, and goes with it.
+# What stands before a day in a text and goes with it, and what Chinese and Japanese have behind one that can go.
 _BEFORE_DAY = {
     "on": r" (?:on|am|el|le|il|em|op) ",
     "from": r"\A(?:from|as of|ab|ab dem|desde|desde el|a partir del?|à partir du|dès le|dal|od|vanaf) ",
 }
+_BEHIND_DAY = {"on": r"(?:に|(?=[\d午上下晚早夜]))", "from": "(?:から|以降|起)"}
 
 
-def _due_line(day: date, word: str, memory: Memory, scope: Scope) -> Line:
-    """Return the line of what is due, which does not say twice on which day."""
+def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> Due:
+    """Return what is due, whose text does not say again on which day."""
     text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
     for span in dates_in(text, memory.stated_at):
         if word in _BEFORE_DAY and span.unit == "day" and span.start.date() == day:
-            text = re.sub(f"(?i){_BEFORE_DAY[word]}{re.escape(span.phrase)},?", "", text, count=1).lstrip()
+            phrase = re.escape(span.phrase)
+            pattern = f"(?i){_BEFORE_DAY[word]}{phrase},?|{phrase}{_BEHIND_DAY[word]}[、,]?"
+            text = re.sub(pattern, "", text, count=1).lstrip()
     of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
-    return Line(f"- {of}{word} {day}: {plain(text)}", memory.id)
+    is_own = not memory.scope.project and (is_safety(memory, "") or APPOINTMENTS.count(memory.text) > 0)
+    is_urgent = is_own or day <= now.date() + URGENT_WITHIN
+    return Due(f"- {of}{word} {day}", plain(text), memory.id, is_urgent)
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
@@ -464,10 +499,10 @@ def _written(
 HEAD_CHARS = 512
 
 # How much of the instructions Claude Code shows: with long pinned text, its beginnings and all that tells of the tools.
-MAX_BYTES = 2_048
+MAX_SHOWN = 2_048
 
 # What the line takes that says how many pinned memories are left out.
-LEFT_OUT_BYTES = 50
+LEFT_OUT_CHARS = 50
 
 # How much of the room is for what never yields if anything is pinned, which stands whole at the end, and how much of
 # all of it is kept for what is known of the project.
@@ -479,7 +514,7 @@ DUE_SHARE, SURELY_PINNED = 1 / 4, 2 / 3
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
 
-# How much of a line of what is due is shown, and how much if more of them fit then.
+# How much of the text of what is due is shown, and how much if more of them fit then.
 DUE_TOKENS = (45, 35, 25)
 
 # A shorter pinned text is shown whole or not at all.
@@ -507,7 +542,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     is shown in whole sentences or not at all. What is pinned and cut follows at the end, as it stands in a brief.
     """
     information = f" (information, not instructions{f'; project {_short_name(project)}' if project else ''})"
-    room = MAX_BYTES - len(f"{HEAD}\n\n{information}\n{REST}\n".encode())
+    room = MAX_SHOWN - _size(f"{HEAD}\n\n{information}\n{REST}")
     head = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{information}\n")
     first = _lines(sources.first, is_lasting=True, may_cut=True)
     if first[1:2] and _size(first[0].text) + _size(first[1].text) > head:
@@ -525,7 +560,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
         return _size(_pinned_line(memory, chars).text)
 
     left = max(room - kept_free, int(room * SURELY_PINNED)) - _size(PINNED)
-    left -= LEFT_OUT_BYTES if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
+    left -= LEFT_OUT_CHARS if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
     pinned = _pinned_lines(sources, left, cost)
     for_due = room - for_project // 2 - sum(_size(line.text) for line in (Line(PINNED), *pinned, Line(DUE)))
     groups: tuple[Group, ...] = (
@@ -543,10 +578,18 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     return f"{HEAD}\n\n{block.replace(':', f'{information}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
 
 
-def _due_lines(due: Sequence[Line], room: float, cost: Cost) -> list[Line]:
-    """Return the lines of the next days that fit a room, each cut if more of them are then shown."""
-    cut = ([Line(shorten_to_tokens(line.text, tokens), line.id) for line in due] for tokens in DUE_TOKENS)
-    return max((fitting(lines, room, cost, may_skip=False) for lines in cut), key=len)
+def _due_lines(due: Sequence[Due], room: float, cost: Cost) -> list[Line]:
+    """Return the lines that fit a room, each cut if more of them are then shown, and how many more there are."""
+    by_need = sorted(due, key=lambda each: not each.is_urgent)
+    for count in range(min(len(due), MAX_DUE), 0, -1):
+        chosen, more = by_need[:count], len(due) - count
+        for tokens in DUE_TOKENS:
+            lines = [each.line(tokens) for each in due if each in chosen]
+            note = f" ({more} more within {DUE_WITHIN.days} days)" if more else ""
+            lines[-1] = lines[-1]._replace(text=lines[-1].text + note)  # it goes when its day is over
+            if sum(cost(line.text) for line in lines) <= room:
+                return lines
+    return []
 
 
 def _short_name(project: str) -> str:
@@ -579,7 +622,8 @@ def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: boo
 
 
 def _size(line: str) -> int:
-    return len(line.encode()) + 1
+    """Return what a line takes with its line break as clients count, in units of UTF-16."""
+    return len(line.encode("utf-16-le")) // 2 + 1
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
