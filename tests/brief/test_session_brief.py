@@ -284,6 +284,28 @@ async def test_what_is_pinned_stands_together_and_first_if_most_depends_on_it(me
         await memory.delete(ALICE, [memory_id])
 
 
+@pytest.mark.parametrize(
+    ("who", "other"),
+    [
+        ("Priya Nair (the user) is a 38-year-old photographer in Bristol", "Marta Lind, my neighbour, is a nurse"),
+        ("Jana Brandt, die Nutzerin, ist Tischlerin in Graz", "Ute Kern (Nutzerhandbuch) schreibt Texte"),
+        ("Nora Lind, l'utilisatrice, dirige une école à Lyon", "Paul Roy, mon voisin, dirige une école à Lyon"),
+    ],
+)
+async def test_of_what_is_pinned_who_the_user_is_and_what_is_dangerous_is_shown_first(
+    memory: Memory, who: str, other: str
+) -> None:
+    """What does not fit whole is cut, and no wish takes its place."""
+    pinned, warfarin = {"pinned": True}, f"Tom, the husband of the user, takes warfarin. {'He may bleed. ' * 60}"
+    for text in ("Answers are short", other, warfarin, who, f"Letters are polite. {'And warm. ' * 6}"):
+        await memory.add_text(ALICE, text, infer=False, metadata=pinned)
+    shown = (await memory.briefs.instructions(ALICE)).partition("The rest of what is pinned")[0]
+    assert who in shown
+    assert "takes warfarin" in shown
+    shown = shown.partition("Pinned (")[2]
+    assert shown.index(who) < shown.index("Answers are short")
+
+
 async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
     memory: Memory, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

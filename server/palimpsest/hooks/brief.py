@@ -120,12 +120,12 @@ class Due(NamedTuple):
 
     def line(self, max_tokens: int) -> Line:
         """Return its line with so much of its text, which keeps the hour and what somebody's safety depends on."""
-        text, hour = shorten_to_tokens(self.text, max_tokens), ""
+        text = shorten_to_tokens(self.text, max_tokens)
         if SAFETY.count(text) < SAFETY.count(self.text):
             text = shorten_to_tokens(self.text, MEMORY_TOKENS)
         if text != self.text and (clocks := clocks_in(self.text)) and clocks[0].start >= len(text):
-            hour = f" {clocks[0].written}"
-        return Line(f"{self.head}{hour}: {text}", self.id)
+            text += f" {clocks[0].written}"
+        return Line(f"{self.head}: {text}", self.id)
 
 
 # Lines below a heading, and which share they may take of the room that is left.
@@ -509,7 +509,7 @@ LEFT_OUT_CHARS = 50
 KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 5
 
 # How much is kept for what is due, and how much of what is left by what never yields is for what is pinned.
-DUE_SHARE, SURELY_PINNED = 1 / 4, 2 / 3
+DUE_SHARE, SURELY_PINNED = 1 / 3, 2 / 3
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
