@@ -123,8 +123,8 @@ class Due(NamedTuple):
         text = shorten_to_tokens(self.text, max_tokens)
         if SAFETY.count(text) < SAFETY.count(self.text):
             text = shorten_to_tokens(self.text, MEMORY_TOKENS)
-        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0].start >= len(text):
-            text += f" {clocks[0].written}"
+        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0][0] >= len(text):
+            text += f" {clocks[0][1]}"
         return Line(f"{self.head}: {text}", self.id)
 
 
@@ -142,31 +142,26 @@ def _pinned_lines(
 ) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If it is more, what never yields, what safety depends on and the shortest are whole. Of others the beginning is
-    shown, surely of what never yields, or how many they are. `cost` is what so many characters of a memory take of the
-    room.
+    If it is more, what never yields, what safety depends on and the shortest are whole, and come first. Of others the
+    beginning is shown, or how many they are. `cost` is what so many characters of a memory take of the room.
     """
     sizes = {memory.id: cost(memory, len(memory.text)) for memory in sources.pinned}
     others = sorted(sources.pinned[sources.must :], key=lambda memory: (not is_safety(memory, ""), sizes[memory.id]))
-    order = [*sources.pinned[: sources.must], *others]
-    chars: dict[str, int] = {}
-    for place, memory in enumerate(order):
-        least = min(len(memory.text), MIN_CUT_CHARS) if place < sources.must else len(memory.text)
-        for tried in dict.fromkeys((len(memory.text), least)):
-            if memory.id not in chars and cost(memory, tried) <= room:
-                chars[memory.id] = tried
-                room -= cost(memory, tried)
-    cut = [memory for memory in order if chars.get(memory.id, 0) < len(memory.text)]
+    whole = set[str]()
+    for place, memory in enumerate((*sources.pinned[: sources.must], *others)):
+        if sizes[memory.id] <= room:
+            whole.add(memory.id)
+            room -= sizes[memory.id]
+        elif place < sources.must:
+            break  # so that all have a share of what is left
+    lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
+    cut = [memory for memory in sources.pinned if memory.id not in whole]
     for place, memory in enumerate(cut):
-        taken = cost(memory, chars[memory.id]) if memory.id in chars else 0
-        share = taken + room // (len(cut) - place)
-        fitting_chars = bisect_right(range(len(memory.text)), share, key=partial(cost, memory)) - 1
-        if fitting_chars >= MIN_CUT_CHARS:
-            chars[memory.id] = fitting_chars
-            room -= cost(memory, fitting_chars) - taken
-    behind = [memory for memory in sources.pinned[sources.must :] if memory in cut]
-    shown = [*(memory for memory in sources.pinned if memory not in behind), *behind]
-    lines = [_pinned_line(memory, chars[memory.id]) for memory in shown if memory.id in chars]
+        share = room // (len(cut) - place)
+        chars = bisect_right(range(len(memory.text) + 1), share, key=partial(cost, memory)) - 1
+        if chars >= min(MIN_CUT_CHARS, len(memory.text)):
+            lines.append(_pinned_line(memory, chars))
+            room -= cost(memory, chars)
     left_out = len(sources.pinned) - len(lines)
     return [*lines, Line(f"({left_out} more: below, or in get_summary)")] if left_out else lines
 

@@ -111,9 +111,9 @@ def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models
 def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
     """Return whether a fact belongs outside of the project: about the user, or people of the user.
 
-    A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such: what is
-    known of them stays here, and so does the work of somebody who has a part in the project. Whose relative is one of
-    the people whom all projects know is one of theirs.
+    A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such or with
+    what the project alone knows: what is known of them stays here, and so does the work of somebody who has a part in
+    the project. Whose relative is one of the people whom all projects know is one of theirs.
     """
     is_kin = bool(fact.relations) and all(map(is_for_life, fact.relations))
     ends = (end for relation in fact.relations for end in (relation.source, relation.destination))
@@ -130,9 +130,22 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
         return is_known or not is_work or _PRIVATE.count(text) > 0
     if signs.names_relative(text, own) or _names_like(conn, scope.general, name):
         return True
-    if signs.ROTA.count(text) or _names_like(conn, scope, name):
+    if signs.ROTA.count(text) or _is_tied(conn, scope, name, fact.text):
         return False
     return not is_work or _WORKS_FOR.search(fact.text) is not None
+
+
+def _is_tied(conn: Connection, scope: models.Scope, name: str, text: str) -> bool:
+    """Return whether a project knows a person, by first name or with another, or alone has what else a text names.
+
+    So a bride is tied to "Lucy and Sam Hughes" and to the hall, and a guest to the room.
+    """
+    first, last = models.name_key(name).split()[0], models.name_key(name).split()[-1]
+    known = [each for each in _names_like(conn, scope, first) if each == first or f" {last}" in f" {each}"]
+    others = [found.name for found in find_names(text, {}) if found.name != name and found.type != "place"]
+    return bool(known) or any(
+        _names_like(conn, scope, other) and not _names_like(conn, scope.general, other) for other in others
+    )
 
 
 def _with_relations(fact: models.Fact) -> str:

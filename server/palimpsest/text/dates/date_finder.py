@@ -437,19 +437,10 @@ _HOUR = re.compile(r"(午後|下午|晚上|夜)?\D*(\d+)(?:[:.h時时点點](\d\
 _UNSPACED_HOUR = re.compile(r"(?:午[前後]|[上下]午|早上|晚上|夜)?\d{1,2}[点點时時](?!間|间)(?:\d{1,2}分|半)?")
 
 
-class Clock(NamedTuple):
-    """A time of day in a text: where it stands, its words, and how long after midnight it is."""
-
-    start: int
-    written: str
-    time: timedelta
-
-
-def clocks_in(text: str) -> list[Clock]:
-    """Return the times of day in a text, in its order."""
+def clocks_in(text: str) -> list[tuple[int, str]]:
+    """Return where the times of day in a text stand, and their words."""
     spaced = [(each.start, each.written) for each in vocabulary.times_in(text) if each.letter == CLOCK]
-    unspaced = [(each.start(), each[0]) for each in _UNSPACED_HOUR.finditer(text)]
-    return [Clock(start, written, _time_of(written)) for start, written in sorted((*spaced, *unspaced))]
+    return sorted((*spaced, *((each.start(), each[0]) for each in _UNSPACED_HOUR.finditer(text))))
 
 
 def _time_of(written: str) -> timedelta:
@@ -466,19 +457,15 @@ def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[
     clocks = clocks_in(text)
     days = dates_in(text, at) if clocks or not timed else ()
     # "Tuesday at 18:30 from 15 December" is no appointment of 15 December.
-    begun = {day.start for day in days if day.relation == "since" or _goes_on_from(day, text)}
+    ends = {day: day.position + len(day.phrase) for day in days}
+    from_on = [day for day in days if _FROM.search(text[: day.position]) or _ONWARDS.match(text, ends[day])]
+    begun = {day.start for day in days if day.relation == "since" or day in from_on}
     for day in days:
-        begin, end = day.position, day.position + len(day.phrase)
-        is_timed = any(
-            end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.start + len(each.written) <= begin
-            for each in clocks
-        )
-        if (is_timed or not timed) and day.unit == "day" and day.relation == "in" and day.start not in begun:
-            yield day, max((each.time for each in clocks), default=timedelta(days=1))
-
-
-def _goes_on_from(day: DateSpan, text: str) -> bool:
-    return bool(_FROM.search(text[: day.position]) or _ONWARDS.match(text[day.position + len(day.phrase) :]))
+        begin, end = day.position, ends[day]
+        beside = (end <= at <= end + _BESIDE or begin - _BESIDE <= at + len(words) <= begin for at, words in clocks)
+        is_timed = any(beside) or not timed
+        if is_timed and day.unit == "day" and day.relation == "in" and day.start not in begun:
+            yield day, max((_time_of(words) for _, words in clocks), default=timedelta(days=1))
 
 
 def days_to_come(memory: Memory, zone: tzinfo | None) -> Iterator[tuple[str, date, datetime]]:
