@@ -55,7 +55,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import kept_kinds, portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import APPOINTMENTS, MUST, SAFETY, WHO, Rank, is_about, is_safety
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_safety
 from palimpsest.learn.summaries.summary_kinds import SummaryRequest
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -434,9 +434,9 @@ def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> D
             pattern = f"(?i){_BEFORE_DAY[word]}{phrase},?|{phrase}{_BEHIND_DAY[word]}[、,]?"
             text = re.sub(pattern, "", text, count=1).lstrip()
     of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
-    is_own = not memory.scope.project and (is_safety(memory, "") or APPOINTMENTS.count(memory.text) > 0)
-    is_urgent = is_own or day <= now.date() + URGENT_WITHIN
-    return Due(f"- {of}{word} {day}", plain(text), memory.id, is_urgent)
+    is_of_health = any(signs.count(memory.text) for signs in (portrait_signs.APPOINTMENTS, portrait_signs.VISITS))
+    is_own = not memory.scope.project and (is_of_health or is_safety(memory, ""))
+    return Due(f"- {of}{word} {day}", plain(text), memory.id, is_own or day <= now.date() + URGENT_WITHIN)
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
