@@ -351,6 +351,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     ranked = rank_by_worth(known, times_said, ranks, name, now)
     compared = [*pinned, *elsewhere, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
+    # What takes place today is no state that a newer one ends.
+    contradicted -= {memory.id for memory in held if "on" in [word for *_, word in _due_on(memory, now)]}
     groups: defaultdict[str, list[Memory]] = defaultdict(list)
     for memory in ranked:
         if memory.id not in contradicted:
