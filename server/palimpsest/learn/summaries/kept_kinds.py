@@ -796,7 +796,11 @@ DAY = SummaryKind(
 # The kind `mood`: how the user was on a day, and what they needed (the daily personality of MemoryBank, section 2.1).
 
 
-MOOD = replace(DAY, name="mood", prompt="mood", due=lambda conn, of, _: _due_days(conn, of, 1), is_of_user=True)
+def _due_moods(conn: Connection, request: SummaryRequest, _every: int) -> Sequence[str]:
+    return _due_days(conn, request, 1)
+
+
+MOOD = replace(DAY, name="mood", prompt="mood", due=_due_moods, is_of_user=True)
 
 
 # The kind `session`: what was learned from one conversation, with the turns it came from.

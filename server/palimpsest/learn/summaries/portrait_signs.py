@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from palimpsest.core.models import SELF_NAMES, USER_NAME, Memory
-from palimpsest.llm.user_name import behind_user, is_about_user, places_of
+from palimpsest.llm.user_name import is_about_user, places_of
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.name_finder import PETS
 from palimpsest.text.tokenizer import search_tokens
@@ -128,17 +128,12 @@ MUST = Rank.IDENTITY
 # Within how many characters a text that begins with the user says the user's name.
 INTRODUCED = 40
 
-# What stands behind a name at the beginning of a text: "Ana Ruiz (the user) is a vet".
-_APPOSITION = LazyPattern(r"\A\w[^(),]{1,40}[(,]\s*([^(),]{2,30})[),]")
-
 
 def rank_of(memory: Memory, user_name: str) -> Rank:
     """Return how much depends on a memory. `user_name` may be ""."""
     if is_safety(memory, user_name):
         return Rank.SAFETY
-    beside = _APPOSITION.match(memory.text)
-    is_named = beside is not None and behind_user(f"{beside[1]}, x") == "x"
-    if is_named or USER_NAME in memory.metadata or NAME.match(memory.text):
+    if USER_NAME in memory.metadata or NAME.match(memory.text):
         return Rank.NAME
     if user_name and user_name in memory.text[:INTRODUCED] and is_about_user(memory.text):
         return Rank.IDENTITY  # "The user, Ana Ruiz, is a vet"
