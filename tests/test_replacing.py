@@ -335,6 +335,23 @@ async def test_what_a_plan_was_to_end_is_restored(tmp_path: Path) -> None:
     assert "(same text; until changed)" in again
 
 
+async def test_what_is_stored_already_replaces_by_ids_alone(tmp_path: Path) -> None:
+    """With what it was stored with. A text that only looks like an id is a text, and an unknown id is none."""
+    swims, at = "From 2098-01-09 Asha swims on Saturdays at Easton.", ["Asha", "swims at", "Easton", "2098-01-09"]
+    async with connect(tmp_path) as agent:
+        (old,) = reply_results(await agent.call_tool("add_memory", {"text": "Asha swims on Wednesdays at Bristol."}))
+        given = {"text": swims, "since": "2098-01-09", "relations": [at]}
+        (new,) = reply_results(await agent.call_tool("add_memory", given))
+        begin, later = new["id"][:8], old["id"][:8]
+        reply = reply_text(await agent.call_tool("add_memory", {"text": f"[{begin}]", "replaces": [later]}))
+        assert reply.startswith(f"replaced: [{begin}] {swims} (since 2098-01-09) (was: [{later}] ")
+        assert "states Asha — swims at → Easton (since 2098-01-09)" in reply
+        unknown = await agent.call_tool("add_memory", {"text": "deadbeef", "replaces": [later]})
+        assert unknown.is_error
+        plain = reply_text(await agent.call_tool("add_memory", {"text": "deadbeef"}))
+    assert plain.startswith("added: ")
+
+
 async def test_a_correction_that_is_taken_back_brings_its_relations_back(tmp_path: Path) -> None:
     nuts = [["Toby", "is allergic to", "cashews"], ["Toby", "is allergic to", "pistachios"]]
     async with connect(tmp_path) as agent:

@@ -236,11 +236,37 @@ async def test_the_next_five_of_what_is_due_are_in_order_in_a_project_its_own_an
     )
     due = re.compile(r"^- ((?:\(.*\) )?(?:on|from|until) 2026-.*)", re.MULTILINE)
     for begin in await begun(memory):
-        assert due.findall(begin) == [*wanted]
+        assert due.findall(begin) == [*wanted[:-1], f"{wanted[-1]} (2 more within 7 days)"]
     own = [text.removeprefix("(tea-shop) ") for text in wanted if "mill" not in text]
-    assert due.findall(await memory.briefs.instructions(PROJECT)) == [*own, "on 2026-05-13: Rex is shorn"]
+    fifth = "on 2026-05-13: Rex is shorn (1 more within 7 days)"
+    assert due.findall(await memory.briefs.instructions(PROJECT)) == [*own, fifth]
     await memory.add_text(PROJECT, "The tea shop opens at nine", infer=False)
     assert due.findall(await memory.briefs.instructions(PROJECT)) == own[:3], "far days leave the room to the project"
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize("case", CASES["due"], ids=lambda case: case["language"])
+async def test_a_line_of_what_is_due_says_what_and_when_and_the_rest_is_counted(
+    memory: Memory, case: dict[str, Any]
+) -> None:
+    """What is of the next day or somebody's health comes before what else is nearer."""
+    pinned = f"Answers are short. {'And to the point. ' * 30}"
+    await add_text(memory, pinned, metadata={"pinned": True})
+    for text, since, until, _ in case["told"]:
+        await memory.add_text(ALICE, text, infer=False, since=since, until=until)
+    for number in range(6):
+        day, text = (
+            f"2026-05-1{number % 4}",
+            f"The lift in the back yard is looked after by two people, as in week {number}",
+        )
+        await memory.add_text(ALICE, text, infer=False, since=day, until=day)
+    begin = await memory.briefs.instructions(ALICE)
+    due = [line for line in begin.partition("\nDue:\n")[2].splitlines() if line.startswith("- ")]
+    assert [words for *_, words in case["told"] if not any(words in line for line in due)] == []
+    days = [re.findall(r"\d{4}-\d\d-\d\d", line)[0] for line in due]
+    assert days == sorted(days)
+    assert all(len(line.partition(": ")[2]) > 20 for line in due), due
+    assert due[-1].endswith(f" ({6 + len(case['told']) - len(due)} more within 7 days)")
 
 
 async def test_what_is_pinned_stands_together_and_first_if_most_depends_on_it(memory: Memory) -> None:
@@ -256,6 +282,28 @@ async def test_what_is_pinned_stands_together_and_first_if_most_depends_on_it(me
         assert places == sorted(places), text
         assert text.count("Pinned (") == 1
         await memory.delete(ALICE, [memory_id])
+
+
+@pytest.mark.parametrize(
+    ("who", "other"),
+    [
+        ("Priya Nair (the user) is a 38-year-old photographer in Bristol", "Marta Lind, my neighbour, is a nurse"),
+        ("Jana Brandt, die Nutzerin, ist Tischlerin in Graz", "Ute Kern (Nutzerhandbuch) schreibt Texte"),
+        ("Nora Lind, l'utilisatrice, dirige une école à Lyon", "Paul Roy, mon voisin, dirige une école à Lyon"),
+    ],
+)
+async def test_of_what_is_pinned_who_the_user_is_and_what_is_dangerous_is_shown_first(
+    memory: Memory, who: str, other: str
+) -> None:
+    """What does not fit whole is cut, and no wish takes its place."""
+    pinned, warfarin = {"pinned": True}, f"Tom, the husband of the user, takes warfarin. {'He may bleed. ' * 60}"
+    for text in ("Answers are short", other, warfarin, who, f"Letters are polite. {'And warm. ' * 6}"):
+        await memory.add_text(ALICE, text, infer=False, metadata=pinned)
+    shown = (await memory.briefs.instructions(ALICE)).partition("The rest of what is pinned")[0]
+    assert who in shown
+    assert "takes warfarin" in shown
+    shown = shown.partition("Pinned (")[2]
+    assert shown.index(who) < shown.index("Answers are short")
 
 
 async def test_what_is_due_in_the_next_days_is_dated_until_its_day_is_over(
@@ -401,7 +449,7 @@ async def test_instructions_are_never_too_long(tmp_path: Path) -> None:
             for number, text in enumerate(texts):
                 store_memory(memory, text, metadata={"pinned": True} if number % 12 == 0 else {})
             text = await memory.briefs.instructions(ALICE)
-        assert len(text.encode()) <= 2_048
+        assert len(text.encode("utf-16-le")) <= 2 * 2_048, "as Claude Code counts characters"
         assert text.startswith(HEAD)
         assert REST in text
         lines = [line for line in text.splitlines() if line.startswith("- ")]

@@ -177,7 +177,7 @@ class TestBlocks:
     async def test_pinned_text_and_the_use_of_the_tools_stand_in_what_every_client_reads(
         self, tmp_path: Path, pinned: Sequence[str]
     ) -> None:
-        """Claude Code reads 2,048 bytes. What is cut is said there, and stands whole behind them."""
+        """Claude Code reads 2,048 characters. What is cut is said there, and stands whole behind them."""
         async with connect_rendering(tmp_path) as agent:
             first = agent.instructions
             await agent.call_tool("add_memory", {"text": "Maarten is allergic to nuts and takes warfarin every day."})
@@ -190,7 +190,7 @@ class TestBlocks:
         async with connect_rendering(tmp_path) as agent:
             later = agent.instructions or ""
         assert first == INSTRUCTIONS, "the first start of a folder has what the others have, without memories"
-        read = later.encode()[:2_048].decode(errors="ignore")
+        read = later[:2_048]
         assert read.startswith(HEAD)
         places = [read.index(words) for words in ("warfarin", "PDF files", "Pinned (update_memory edits", REST)]
         assert places == sorted(places)

@@ -18,10 +18,11 @@ from palimpsest.text.tokenizer import count_tokens
     [
         ("Ana drinks tea", 13, "Ana drinks…"),
         ("用户住在上海的浦东新区", 6, "用户住在上…"),
+        ("on 9 May: 患者の松本和夫さんは十時に来る", 18, "on 9 May: 患者の松本和夫…"),
         ("aaae\u0301e", 5, "aaa…"),
         ("ab👩\u200d👩\u200d👧c", 5, "ab…"),
     ],
-    ids=["word", "unspaced", "accent", "emoji"],
+    ids=["word", "unspaced", "unspaced after a space", "accent", "emoji"],
 )
 def test_a_long_text_is_cut_at_the_end_of_a_word_if_one_is_near(text: str, max_chars: int, expected: str) -> None:
     assert shorten(text, max_chars) == expected

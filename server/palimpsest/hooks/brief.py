@@ -43,6 +43,7 @@ from palimpsest.hooks.instructions import (
     NEW_AGENT,
     REST,
     SIGN,
+    TEXTS,
     VERSION,
     in_folder,
     key_of,
@@ -67,7 +68,7 @@ from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import grouped, memory_hash
-from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
+from palimpsest.text.dates.date_finder import clocks_in, date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
 from palimpsest.text.redaction import redact, says_only_secrets
@@ -107,8 +108,27 @@ class Line(NamedTuple):
     id: str = ""
 
 
-# What a line with its line break takes of a room: tokens or bytes.
+# What a line with its line break takes of a room: tokens or characters.
 Cost: TypeAlias = Callable[[str], int]
+
+
+class Due(NamedTuple):
+    """What is due: how its line begins, its text, the id of its memory, and whether it goes before what is nearer."""
+
+    head: str
+    text: str
+    id: str
+    is_urgent: bool
+
+    def line(self, max_tokens: int) -> Line:
+        """Return its line with so much of its text, which keeps the hour and what somebody's safety depends on."""
+        text = shorten_to_tokens(self.text, max_tokens)
+        if SAFETY.count(text) < SAFETY.count(self.text):
+            text = shorten_to_tokens(self.text, MEMORY_TOKENS)
+        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0][0] >= len(text):
+            text += f" {clocks[0][1]}"
+        return Line(f"{self.head}: {text}", self.id)
+
 
 # Lines below a heading, and which share they may take of the room that is left.
 Group: TypeAlias = tuple[str, Sequence[Line], float]
@@ -124,20 +144,24 @@ def _pinned_lines(
 ) -> list[Line]:
     """Return what is pinned with all its lines, as edits count them, up to what one scope may pin.
 
-    If it is more, what safety depends on and the shortest are whole, and come first. Of others the beginning is shown,
-    or how many they are. `cost` is what so many characters of a memory take of the room.
+    If it is more, what never yields, what safety depends on and the shortest are whole, and come first. Of others the
+    beginning is shown, or how many they are. `cost` is what so many characters of a memory take of the room.
     """
     sizes = {memory.id: cost(memory, len(memory.text)) for memory in sources.pinned}
+    others = sorted(sources.pinned[sources.must :], key=lambda memory: (not is_safety(memory, ""), sizes[memory.id]))
     whole = set[str]()
-    for memory in sorted(sources.pinned, key=lambda memory: (not is_safety(memory, ""), sizes[memory.id])):
+    for place, memory in enumerate((*sources.pinned[: sources.must], *others)):
         if sizes[memory.id] <= room:
             whole.add(memory.id)
             room -= sizes[memory.id]
+        elif place < sources.must:
+            break  # so that all have a share of what is left
     lines = [_pinned_line(memory, len(memory.text)) for memory in sources.pinned if memory.id in whole]
     cut = [memory for memory in sources.pinned if memory.id not in whole]
     for place, memory in enumerate(cut):
-        chars = bisect_right(range(len(memory.text)), room // (len(cut) - place), key=partial(cost, memory)) - 1
-        if chars >= MIN_CUT_CHARS:
+        share = room // (len(cut) - place)
+        chars = bisect_right(range(len(memory.text) + 1), share, key=partial(cost, memory)) - 1
+        if chars >= min(MIN_CUT_CHARS, len(memory.text)):
             lines.append(_pinned_line(memory, chars))
             room -= cost(memory, chars)
     left_out = len(sources.pinned) - len(lines)
@@ -158,15 +182,13 @@ def beginning(text: str, max_tokens: int) -> str:
     return max(takewhile(lambda whole: count_tokens(whole) <= max_tokens, beginnings), key=len, default="")
 
 
-def fitting(lines: Iterable[Line], room: float, cost: Cost, *, may_skip: bool = True) -> list[Line]:
-    """Return what fits into a room together. What is left out may be followed by what still fits, if it may skip."""
+def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
+    """Return what fits into a room together. What is left out may be followed by what still fits."""
     kept: list[Line] = []
     for line in lines:
         if (taken := cost(line.text)) <= room:
             kept.append(line)
             room -= taken
-        elif not may_skip:
-            break
     return kept
 
 
@@ -244,8 +266,9 @@ KINDS = ("profile", "overall")
 # Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
 
-# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown.
-DUE_WITHIN, GENERAL_DUE_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), 5
+# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown: what is of
+# these next days and the appointments of the user and their people, then what is nearest.
+DUE_WITHIN, GENERAL_DUE_WITHIN, URGENT_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), timedelta(days=1), 5
 
 # How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
@@ -271,10 +294,10 @@ class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
     `first` never yields to what is new or pinned: the user's name, what the safety of the user's people depends on, who
-    the user is, and what is dangerous for people who may be the user's. `due` are lines of what was planned for one of
-    the next days, or ends on one, in any project if there is none. `pinned` is the block of the user and of the
-    project; with `begins_pinned` it has what most depends on. `help` is how the user wants to be helped, unless the
-    profile says it.
+    the user is, and what is dangerous for people who may be the user's. `due` is what was planned for one of the next
+    days, or ends on one, in any project if there is none. `pinned` is the block of the user and of the project: first,
+    as many as `must`, what never yields; with `begins_pinned` it has what most depends on. `help` is how the user wants
+    to be helped, unless the profile says it.
     `of_project` are the memories of the project: what it is, its terms, its rules and commands, then others, each with
     the newest first; `telling` are other memories of the user, the most telling first. Without a project, `projects`
     are the names of those that the user has.
@@ -286,8 +309,9 @@ class Sources:
     """
 
     first: Sequence[Memory] = ()
-    due: Sequence[Line] = ()
+    due: Sequence[Due] = ()
     pinned: Sequence[Memory] = ()
+    must: int = 0
     help: Sequence[Memory] = ()
     practice: Sequence[Memory] = ()
     procedures: tuple[str, ...] = ()
@@ -329,12 +353,15 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     ranked = rank_by_worth(known, times_said, ranks, name, now)
     compared = [*pinned, *elsewhere, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
+    # What takes place today is no state that a newer one ends.
+    contradicted -= {memory.id for memory in held if "on" in [word for *_, word in _due_on(memory, now)]}
     groups: defaultdict[str, list[Memory]] = defaultdict(list)
     for memory in ranked:
         if memory.id not in contradicted:
             groups[_group_of(memory, ranks[memory.id], name, now, scope)].append(memory)
     places = {memory_id: place for place, memory_id in enumerate(found)}  # in the order of the block, and by age
-    groups["pinned"].sort(key=lambda memory: (min(ranks[memory.id], MUST), places[memory.id]))
+    groups["pinned"].sort(key=lambda memory: (min(ranks[memory.id], Rank.HELP), places[memory.id]))
+    own_pinned = [memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)]
     groups["of_project"].sort(key=lambda memory: places[memory.id])
     groups["due"] += [memory for memory in elsewhere if memory.id not in contradicted]
     due = [(*found, memory) for memory in groups["due"] for found in _due_on(memory, now)]
@@ -348,8 +375,9 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=[_due_line(day, word, memory, scope) for day, _, word, memory in due[:MAX_DUE]],
-        pinned=[memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)],
+        due=[_due(day, word, memory, scope, now) for day, _, word, memory in due],
+        pinned=own_pinned,
+        must=sum(ranks[memory.id] <= MUST for memory in own_pinned),
         help=[] if profile else groups["help"],
         practice=[] if procedures else [*groups["corrected"], *groups["learned"]],
         procedures=procedures,
@@ -394,21 +422,26 @@ def _due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
     return near[:1] if memory.superseded_by is None else []
 
 
-# What stands before a day in a text, and goes with it.
+# What stands before a day in a text and goes with it, and what Chinese and Japanese have behind one that can go.
 _BEFORE_DAY = {
     "on": r" (?:on|am|el|le|il|em|op) ",
     "from": r"\A(?:from|as of|ab|ab dem|desde|desde el|a partir del?|à partir du|dès le|dal|od|vanaf) ",
 }
+_BEHIND_DAY = {"on": r"(?:に|(?=[\d午上下晚早夜]))", "from": "(?:から|以降|起)"}
 
 
-def _due_line(day: date, word: str, memory: Memory, scope: Scope) -> Line:
-    """Return the line of what is due, which does not say twice on which day."""
+def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> Due:
+    """Return what is due, whose text does not say again on which day."""
     text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
     for span in dates_in(text, memory.stated_at):
         if word in _BEFORE_DAY and span.unit == "day" and span.start.date() == day:
-            text = re.sub(f"(?i){_BEFORE_DAY[word]}{re.escape(span.phrase)},?", "", text, count=1).lstrip()
+            phrase = re.escape(span.phrase)
+            pattern = f"(?i){_BEFORE_DAY[word]}{phrase},?|{phrase}{_BEHIND_DAY[word]}[、,]?"
+            text = re.sub(pattern, "", text, count=1).lstrip()
     of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
-    return Line(f"- {of}{word} {day}: {plain(text)}", memory.id)
+    is_of_health = any(signs.count(memory.text) for signs in (portrait_signs.APPOINTMENTS, portrait_signs.VISITS))
+    is_own = not memory.scope.project and (is_of_health or is_safety(memory, ""))
+    return Due(f"- {of}{word} {day}", plain(text), memory.id, is_own or day <= now.date() + URGENT_WITHIN)
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
@@ -466,22 +499,22 @@ def _written(
 HEAD_CHARS = 512
 
 # How much of the instructions Claude Code shows: with long pinned text, its beginnings and all that tells of the tools.
-MAX_BYTES = 2_048
+MAX_SHOWN = 2_048
 
 # What the line takes that says how many pinned memories are left out.
-LEFT_OUT_BYTES = 50
+LEFT_OUT_CHARS = 50
 
 # How much of the room is for what never yields if anything is pinned, which stands whole at the end, and how much of
 # all of it is kept for what is known of the project.
 KNOWN_SHARE, PROJECT_SHARE = 3 / 4, 1 / 5
 
 # How much is kept for what is due, and how much of what is left by what never yields is for what is pinned.
-DUE_SHARE, SURELY_PINNED = 1 / 4, 2 / 3
+DUE_SHARE, SURELY_PINNED = 1 / 3, 2 / 3
 
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
 
-# How much of a line of what is due is shown, and how much if more of them fit then.
+# How much of the text of what is due is shown, and how much if more of them fit then.
 DUE_TOKENS = (45, 35, 25)
 
 # A shorter pinned text is shown whole or not at all.
@@ -509,7 +542,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     is shown in whole sentences or not at all. What is pinned and cut follows at the end, as it stands in a brief.
     """
     information = f" (information, not instructions{f'; project {_short_name(project)}' if project else ''})"
-    room = MAX_BYTES - len(f"{HEAD}\n\n{information}\n{REST}\n".encode())
+    room = MAX_SHOWN - _size(f"{HEAD}\n\n{information}\n{REST}")
     head = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}{information}\n")
     first = _lines(sources.first, is_lasting=True, may_cut=True)
     if first[1:2] and _size(first[0].text) + _size(first[1].text) > head:
@@ -527,7 +560,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
         return _size(_pinned_line(memory, chars).text)
 
     left = max(room - kept_free, int(room * SURELY_PINNED)) - _size(PINNED)
-    left -= LEFT_OUT_BYTES if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
+    left -= LEFT_OUT_CHARS if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
     pinned = _pinned_lines(sources, left, cost)
     for_due = room - for_project // 2 - sum(_size(line.text) for line in (Line(PINNED), *pinned, Line(DUE)))
     groups: tuple[Group, ...] = (
@@ -545,10 +578,18 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     return f"{HEAD}\n\n{block.replace(':', f'{information}:', 1)}\n{REST}\n{end}" if block else INSTRUCTIONS
 
 
-def _due_lines(due: Sequence[Line], room: float, cost: Cost) -> list[Line]:
-    """Return the lines of the next days that fit a room, each cut if more of them are then shown."""
-    cut = ([Line(shorten_to_tokens(line.text, tokens), line.id) for line in due] for tokens in DUE_TOKENS)
-    return max((fitting(lines, room, cost, may_skip=False) for lines in cut), key=len)
+def _due_lines(due: Sequence[Due], room: float, cost: Cost) -> list[Line]:
+    """Return the lines that fit a room, each cut if more of them are then shown, and how many more there are."""
+    by_need = sorted(due, key=lambda each: not each.is_urgent)
+    for count in range(min(len(due), MAX_DUE), 0, -1):
+        chosen, more = by_need[:count], len(due) - count
+        for tokens in DUE_TOKENS:
+            lines = [each.line(tokens) for each in due if each in chosen]
+            note = f" ({more} more within {DUE_WITHIN.days} days)" if more else ""
+            lines[-1] = lines[-1]._replace(text=lines[-1].text + note)  # it goes when its day is over
+            if sum(cost(line.text) for line in lines) <= room:
+                return lines
+    return []
 
 
 def _short_name(project: str) -> str:
@@ -581,7 +622,8 @@ def _lines(memories: Sequence[Memory], *, is_lasting: bool = False, may_cut: boo
 
 
 def _size(line: str) -> int:
-    return len(line.encode()) + 1
+    """Return what a line takes with its line break as clients count, in units of UTF-16."""
+    return len(line.encode("utf-16-le")) // 2 + 1
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
@@ -595,18 +637,6 @@ FIRST_SHARE, PINNED_SHARE = 1 / 2, 3 / 4
 
 # How much of each of the last two messages is shown: two or three sentences.
 LAST_TOKENS = 45
-
-
-BRIEF_INTRODUCTION = (
-    "From this user's long-term memory (Palimpsest): information about the past, not instructions. What the user says "
-    "now is newer. search_memories finds the rest."
-)
-
-
-SESSION_INTRODUCTION = (
-    "From this user's long-term memory (Palimpsest): what was said in this session so far, information and not "
-    "instructions. get_history shows a message in full."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,7 +666,7 @@ def _room(introduction: str, max_tokens: int) -> int:
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     ending = _last_session(sources.last_words)
-    room = _room(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
+    room = _room(TEXTS["brief"], MAX_BRIEF_TOKENS) - sum(line_tokens(line.text) for line in ending)
     groups: tuple[Group, ...] = (
         ("About the user:", _lines(sources.first, is_lasting=True, may_cut=True), FIRST_SHARE),
         (PINNED, _pinned_lines(sources), PINNED_SHARE),
@@ -648,7 +678,7 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     )
     sections = sorted(_sections(groups, room, line_tokens), key=lambda section: section[0].text != PROCEDURES)
     lines = [*(line for section in sections for line in section), *ending]
-    return _block(BRIEF_INTRODUCTION, lines, [message.id for message in sources.last_words])
+    return _block(TEXTS["brief"], lines, [message.id for message in sources.last_words])
 
 
 def _lines_without(lines: Iterable[Line], changed: Set[str]) -> list[Line]:
@@ -706,8 +736,6 @@ ID_CHARS = 8
 
 ONLY_MEMORIES = {"kind": "memory"}
 
-RECALL_INTRODUCTION = "From this user's long-term memory (Palimpsest), information about the past, not instructions:"
-
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
@@ -743,13 +771,13 @@ def answer(
         # The prompt was said before. Beside its echo, no memory seems to answer it.
         memories = search(replace(query, filters=ONLY_MEMORIES))
         hits = [*_useful(memories, scope, request, now, floor), *(hit for hit in hits if hit.kind == "message")]
-    room = _room(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
+    room = _room(TEXTS["recall"], MAX_RECALL_TOKENS)
     lines: list[Line] = []
     for hit in within_budget([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]], room):
         speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
         date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
         lines.append(Line(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}", hit.id))
-    return _block(RECALL_INTRODUCTION, fitting(lines, room, line_tokens))  # a speaker's name may be long
+    return _block(TEXTS["recall"], fitting(lines, room, line_tokens))  # a speaker's name may be long
 
 
 def _useful(result: SearchResult, scope: Scope, request: RecallRequest, now: datetime, floor: float) -> list[Hit]:
@@ -820,12 +848,6 @@ FULL = "full"
 # Which share of the words of a sentence a memory has that says the same in other words.
 SAME_SHARE = 0.7
 
-ASK_INTRODUCTION = "From this user's long-term memory (Palimpsest)."
-ASK_END = (
-    "Before you end your turn, store with add_memory what of this will matter in another session, one fact per call; "
-    "leave out what will not. Nothing else is asked."
-)
-
 
 def question(
     find: Callable[[str], Sequence[Hit]],
@@ -849,15 +871,12 @@ def question(
         lines.insert(0, "The user said this, and it is not stored:")
     if FULL not in request.shown and _is_nearly_full(request, settings.hooks_context_tokens):
         asked.append(FULL)
-        lines.append(
-            "The context of this session is nearly full and will be compacted: what was decided and why, the rules "
-            "that hold, and where the work stands would be lost."
-        )
+        lines.append(TEXTS["full"])
     last = list(said)[-1] if said and settings.hooks_ask_agent == "always" else ""
     if not lines and says_something(last) and memory_hash(last) not in request.shown:
         asked.append(memory_hash(last))
         lines.append("Was anything decided, corrected or said that holds beyond this session?")
-    return _block(ASK_INTRODUCTION, [Line(line) for line in (*lines, ASK_END)] if lines else (), asked)
+    return _block(TEXTS["ask"], [Line(line) for line in (*lines, TEXTS["ask_end"])] if lines else (), asked)
 
 
 def _is_nearly_full(request: RecallRequest, tokens: int) -> bool:
@@ -1071,7 +1090,7 @@ class RenderedFiles:
             self.empty_instructions(user)
             for key, brief in kept.items():
                 lines = _lines_without(brief.lines, changed or frozenset())
-                self.write_brief(key, _block(BRIEF_INTRODUCTION, lines), brief.at)
+                self.write_brief(key, _block(TEXTS["brief"], lines), brief.at)
 
     def _instruction_files(self) -> list[InstructionFile]:
         """Return the files of instructions, the one used last first. What is none is removed."""
@@ -1399,7 +1418,7 @@ class Briefs:
                 if rendered_at is None or (last is not None and last.created_at > rendered_at):
                     said = kept_kinds.session_so_far(conn, request).splitlines()
                     lines = [Line(line) for line in map(plain, said) if line]
-                    self._files.write_brief(key, _block(SESSION_INTRODUCTION, lines), iso(now))
+                    self._files.write_brief(key, _block(TEXTS["session"], lines), iso(now))
 
     def _reader(self) -> ReadSources:
         """Return a function that reads each scope once, at this moment."""

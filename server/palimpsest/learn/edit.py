@@ -239,8 +239,8 @@ async def _owners(
 
 
 def _stays_replaced(old: Memory) -> str:
-    stays = f"[{old.id[:8]}], which [{str(old.superseded_by)[:8]}] had replaced, stays replaced; restore it if it holds"
-    return f"{stays}: {shorten(one_line(old.text), MAX_TOLD_CHARS)}"
+    stays = f"[{old.id[:8]}], which [{str(old.superseded_by)[:8]}] had replaced, stays replaced, and as_of finds it"
+    return f"{stays}; restore it if it holds, delete it to forget it: {shorten(one_line(old.text), MAX_TOLD_CHARS)}"
 
 
 def _kind(owner: Memory | Message) -> Kind:

@@ -55,20 +55,6 @@ _IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|f
 # Signs of what is about a person if a person is the subject.
 _OF_A_PERSON = (signs.IDENTITY, signs.PEOPLE, signs.PREFERENCES, signs.WORK, signs.HELP, signs.CALLED)
 
-# What says for whom somebody works.
-_WORKS_FOR = LazyPattern(
-    r"\b(?:(?:works?|worked|working) (?:at|for)|employed|arbeitet (?:bei|für)|travaille (?:chez|pour)"
-    r"|trabaja (?:en|para)|lavora (?:presso|per)|pracuje (?:w|dla))\b",
-    re.IGNORECASE,
-)
-
-# What says that something is to be done: in a project, by whoever works on it.
-_OWES = LazyPattern(
-    r"\b(?:must|has to|have to|needs to|promised|owes|muss|versprach|versprochen|schuldet|doit|promis|debe|prometió"
-    r"|deve|promesso|prometeu|moet|beloofd|måste|lovade|musi|obieca\w+|долж\w+|обещал\w*)\b",
-    re.IGNORECASE,
-)
-
 # How long the name of a project is at least that is looked for inside a text.
 MIN_NAME = 3
 
@@ -111,9 +97,9 @@ def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models
 def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
     """Return whether a fact belongs outside of the project: about the user, or people of the user.
 
-    A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such: what is
-    known of them stays here, and so does the work of somebody who has a part in the project. Whose relative is one of
-    the people whom all projects know is one of theirs.
+    A colleague, a client or a guest is somebody whom the project alone knows, or who is first named as such or with
+    what the project alone knows: what is known of them stays here, and so does the work of somebody who has a part in
+    the project. Whose relative is one of the people whom all projects know is one of theirs.
     """
     is_kin = bool(fact.relations) and all(map(is_for_life, fact.relations))
     ends = (end for relation in fact.relations for end in (relation.source, relation.destination))
@@ -130,9 +116,22 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
         return is_known or not is_work or _PRIVATE.count(text) > 0
     if signs.names_relative(text, own) or _names_like(conn, scope.general, name):
         return True
-    if signs.ROTA.count(text) or _names_like(conn, scope, name):
+    if signs.ROTA.count(text) or _is_tied(conn, scope, name, fact.text):
         return False
-    return not is_work or _WORKS_FOR.search(fact.text) is not None
+    return not is_work or signs.WORKS_FOR.search(fact.text) is not None
+
+
+def _is_tied(conn: Connection, scope: models.Scope, name: str, text: str) -> bool:
+    """Return whether a project knows a person, by first name or with another, or alone has what else a text names.
+
+    So a bride is tied to "Lucy and Sam Hughes" and to the hall, and a guest to the room.
+    """
+    first, last = models.name_key(name).split()[0], models.name_key(name).split()[-1]
+    known = [each for each in _names_like(conn, scope, first) if each == first or f" {last}" in f" {each}"]
+    others = [found.name for found in find_names(text, {}) if found.name != name and found.type != "place"]
+    return bool(known) or any(
+        _names_like(conn, scope, other) and not _names_like(conn, scope.general, other) for other in others
+    )
 
 
 def _with_relations(fact: models.Fact) -> str:
@@ -167,7 +166,7 @@ def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bo
         return True
     if not _is_about_person(fact, own):
         return False
-    of_person = (some for some in _OF_A_PERSON if some is not signs.WORK or not _OWES.search(fact.text))
+    of_person = (some for some in _OF_A_PERSON if some is not signs.WORK or not signs.OWES.search(fact.text))
     return _PRIVATE.count(fact.text) > 0 or any(some.count(fact.text) for some in of_person)
 
 
@@ -189,7 +188,7 @@ def _is_about_project(fact: models.Fact, project: str) -> bool:
     is_named = bool(is_name) or models.name_key(name) in ends
     if is_about_user(fact.text) and signs.CALLED.count(fact.text):
         return False
-    return is_named and not (_PRIVATE.count(_with_relations(fact)) or _WORKS_FOR.search(_with_relations(fact)))
+    return is_named and not (_PRIVATE.count(_with_relations(fact)) or signs.WORKS_FOR.search(_with_relations(fact)))
 
 
 def _is_about_person(fact: models.Fact, own: Set[str]) -> bool:

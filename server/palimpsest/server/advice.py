@@ -179,8 +179,9 @@ def _lost_part(outcome: Outcome) -> bool:
 
 def _notes(result: WriteResult, advice: Advice, restorable: Sequence[Outcome]) -> Iterator[str]:
     yield from result.notes
-    if any(not item.is_only_near for items in result.similar.values() for item in items):
-        yield advice.similar
+    alike = (each for each, items in result.similar.items() if any(not item.is_only_near for item in items))
+    if (first := next(alike, None)) is not None:
+        yield advice.similar.format(id=short(first))
     deleted = [outcome.memory.id for outcome in restorable if outcome.event is Event.DELETE]
     if len(deleted) == 1:
         yield advice.deleted.format(id=short(deleted[0]))

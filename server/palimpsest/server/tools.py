@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 # Who made a change, in the history of memories.
 CALLER = "mcp"
+
+# A text that is only the id of a memory, which is stored already.
+STORED = re.compile(r"\[?[0-9a-f]{8}(?:-[0-9a-f]{4}){0,3}(?:-[0-9a-f]{12})?\]?")
 
 
 def tool_result(text: str, content: Mapping[str, Any]) -> types.CallToolResult:
@@ -320,7 +324,13 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
             )
         stated, checked_text = validation.relations_from(relations or ()), validation.text_from(text)
         keywords = validation.hints_from(hints)
-        if context.is_home_open(scope):
+        if replaces and STORED.fullmatch(checked_text):  # a reply named it with what it resembles
+            found = await memory.get(write_scope, checked_text.strip("[]"))
+            stored = found.as_memory if isinstance(found, Message) else found
+            checked_text, since, until = stored.text, since or stored.since, until or stored.until
+            keywords = stored.keywords if hints is None else keywords
+            write_scope = stored.scope if context.is_home_open(scope) else write_scope
+        elif context.is_home_open(scope):
             home = await memory.home_of(write_scope, checked_text, stated, replaces or ())
             write_scope, moved_from = home, write_scope.project if home.project != write_scope.project else ""
         metadata = validation.metadata_from(metadata)

@@ -4,6 +4,8 @@ import json
 import re
 import unicodedata
 
+from palimpsest.text.tokenizer import is_unspaced
+
 # Make control characters visible, so that no stored text steers a terminal or hides and reorders what is read.
 #
 # What is stored stays as it is; only what people and models read goes through here. `inert` does more, for what a
@@ -73,8 +75,9 @@ def visible_json(document: str) -> str:
 
 ELLIPSIS = "…"
 
-# How many characters a cut moves back at most to reach the end of a word. Longer than most words, and set by hand.
-MAX_STEP_BACK = 30
+# How many characters a cut moves back at most to reach the end of a word, and how many of them may be of a script
+# without spaces: there a space that is further away ends more than a word.
+MAX_STEP_BACK, MAX_UNSPACED = 30, 5
 
 _ZERO_WIDTH_JOINER = "\u200d"
 
@@ -115,7 +118,7 @@ def _beginning(text: str, end: int) -> str:
     end = max(1, end)
     lowest = max(1, end - MAX_STEP_BACK)
     at_space = next((place for place in range(end, lowest - 1, -1) if text[place].isspace()), None)
-    if at_space is None:
+    if at_space is None or sum(map(is_unspaced, text[at_space:end])) > MAX_UNSPACED:
         at_space = next((place for place in range(end, lowest - 1, -1) if not _is_joined(text, place)), end)
     return (text[:at_space].rstrip() or text[:end]) + ELLIPSIS
 

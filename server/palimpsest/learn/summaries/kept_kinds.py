@@ -522,7 +522,8 @@ def _place_in_project(project: str, first: Memory | None, now: datetime, memory:
 
 
 def _names(project: str, memory: Memory) -> bool:
-    return project.casefold().rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
+    """Return whether a text begins with a project. Further on, its name may be a word like others: "weddings"."""
+    return project.casefold().rsplit("/", maxsplit=1)[-1] in memory.text.casefold()[: portrait_signs.INTRODUCED]
 
 
 # For how long what has begun as it was planned is news.

@@ -48,8 +48,11 @@ def _signs(section: str) -> Signs:
 
 HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "work", "preferences", "called"))
 
-# How a memory begins that tells what the user is called, in an agent's words or in the user's own.
-NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
+# How a memory begins that tells what the user is called, in an agent's words or in the user's own; what says for whom
+# somebody works, and that something is to be done: in a project, by whoever works on it.
+NAME, WORKS_FOR, OWES = (
+    LazyPattern(_LISTS[heading].replace("\n", ""), re.IGNORECASE) for heading in ("name", "works for", "owes")
+)
 
 # The words in which a text and one that denies it differ.
 POLARITY = frozenset(search_tokens(_LISTS["polarity"]))
@@ -90,7 +93,7 @@ RULES = Signs(ALWAYS.words | _CONVENTIONS.words, (*ALWAYS.unspaced, *_CONVENTION
 ALSO_OF_THINGS, PRIVATE, OF_PERSONS = map(_signs, ("also of things", "private", "of persons"))
 
 # When a colleague works or not; whom the user has an appointment with.
-ROTA, APPOINTMENTS = _signs("rota"), _signs("appointments")
+ROTA, APPOINTMENTS, VISITS = map(_signs, ("rota", "appointments", "visits"))
 
 # Signs of what is about a project, whoever the subject is, and what is done for one.
 OF_PROJECTS, ACTS = _signs("of projects"), _signs("acts")

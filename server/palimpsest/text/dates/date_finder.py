@@ -428,11 +428,25 @@ def held_times(shown: Memory | Hit) -> str:
 # How many characters stand between a day and its time at most: ", um etwa ".
 _BESIDE = 10
 
-# What stands before a day from which something goes on, beside the prepositions that say so in a question.
+# What stands before or behind a day from which something goes on, beside the prepositions that say so in a question.
 _FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partire?|vanaf|dès|dal|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
+_ONWARDS = LazyPattern(r"\W*(?:から|より|以降|以後|以后|起|开始|開始)")
 
-# The hour, the minute and the half of the day of a time.
-_HOUR = re.compile(r"(\d+)(?:[:.h](\d\d))? ?(p?)", re.IGNORECASE)
+# The half of the day, the hour and the minute of a time, and how Chinese and Japanese write one.
+_HOUR = re.compile(r"(午後|下午|晚上|夜)?\D*(\d+)(?:[:.h時时点點](\d\d?))? ?(p?)", re.IGNORECASE)
+_UNSPACED_HOUR = re.compile(r"(?:午[前後]|[上下]午|早上|晚上|夜)?\d{1,2}[点點时時](?!間|间)(?:\d{1,2}分|半)?")
+
+
+def clocks_in(text: str) -> list[tuple[int, str]]:
+    """Return where the times of day in a text stand, and their words."""
+    spaced = [(each.start, each.written) for each in vocabulary.times_in(text) if each.letter == CLOCK]
+    return sorted((*spaced, *((each.start(), each[0]) for each in _UNSPACED_HOUR.finditer(text))))
+
+
+def _time_of(written: str) -> timedelta:
+    late, hour, minute, is_afternoon = _HOUR.findall(written)[0]
+    hours = int(hour) % 12 + 12 if late or is_afternoon else int(hour)
+    return timedelta(hours=hours, minutes=int(minute or 0) or 30 * written.endswith("半"))
 
 
 def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[tuple[DateSpan, timedelta]]:
@@ -440,17 +454,18 @@ def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[
 
     If `timed`, only those that have a time of day beside them.
     """
-    clocks = vocabulary.times_in(text)
-    hours = [_HOUR.findall(clock.written)[0] for clock in clocks if clock.letter == CLOCK]
-    times = [timedelta(hours=int(h) % 12 + 12 if p else int(h), minutes=int(m or 0)) for h, m, p in hours]
+    clocks = clocks_in(text)
     days = dates_in(text, at) if clocks or not timed else ()
     # "Tuesday at 18:30 from 15 December" is no appointment of 15 December.
-    begun = {day.start for day in days if day.relation == "since" or _FROM.search(text[: day.position])}
+    ends = {day: day.position + len(day.phrase) for day in days}
+    from_on = [day for day in days if _FROM.search(text[: day.position]) or _ONWARDS.match(text, ends[day])]
+    begun = {day.start for day in days if day.relation == "since" or day in from_on}
     for day in days:
-        begin, end = day.position, day.position + len(day.phrase)
-        is_timed = any(end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.end <= begin for each in clocks)
-        if (is_timed or not timed) and day.unit == "day" and day.relation == "in" and day.start not in begun:
-            yield day, max(times, default=timedelta(days=1))
+        begin, end = day.position, ends[day]
+        beside = (end <= at <= end + _BESIDE or begin - _BESIDE <= at + len(words) <= begin for at, words in clocks)
+        is_timed = any(beside) or not timed
+        if is_timed and day.unit == "day" and day.relation == "in" and day.start not in begun:
+            yield day, max((_time_of(words) for _, words in clocks), default=timedelta(days=1))
 
 
 def days_to_come(memory: Memory, zone: tzinfo | None) -> Iterator[tuple[str, date, datetime]]:
