@@ -52,6 +52,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.text.dates.date_finder import appointments_in, dates_in
+from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import told_self_name
 from palimpsest.text.relation_updates import calls_off, dated, has_name, is_lasting, is_tie, is_unanswered, words_in
@@ -584,7 +585,13 @@ def _over_before(tx: Transaction, memory: Memory, plan: Memory | Fact) -> _Ended
         named = {day.start for day in dates_in(plan.text, tx.now)}
         ahead = (day for day, _ in appointments_in(memory.text, told_at, timed=False) if day.start > told_at)
         days += [day for day in ahead if tx.now - day.end < _LATELY or day.start in named]
-    return next(((day.start, "day") for day in days if day.start <= tx.now), None)
+    return next(((day.start, "day") for day in days if day.start <= tx.now and not _may_recur(tx, day, plan)), None)
+
+
+def _may_recur(tx: Transaction, day: DateSpan, plan: Memory | Fact) -> bool:
+    """Return whether a weekday may be that of every week: what takes its place is not on a day of its own."""
+    days = appointments_in(plan.text, tx.now, timed=False)
+    return day.is_weekday and plan.valid_until is None and all(each.is_weekday for each, _ in days)
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
@@ -596,7 +603,8 @@ def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
     if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or is_over:
         return False
     dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))
-    return not any(date.start > tx.now and date.unit == "day" and date.relation == "in" for date in dates)
+    ahead = (date for date in dates if date.start > tx.now and date.unit == "day" and date.relation == "in")
+    return all(_may_recur(tx, date, successor) for date in ahead)
 
 
 def _lies_ahead(tx: Transaction, plan: Memory | Fact) -> bool:

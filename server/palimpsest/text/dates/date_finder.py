@@ -365,6 +365,9 @@ SAME_STORY = timedelta(120)
 # least five times as far.
 NEAR = timedelta(60)
 
+# How far away a month or a season to come is at least that may be the one before it.
+NEARLY_A_YEAR = timedelta(300)
+
 # How many dates of a text are read at most in each language: a page of a calendar.
 MAX_DATES = 200
 
@@ -428,9 +431,6 @@ def held_times(shown: Memory | Hit) -> str:
 # How many characters stand between a day and its time at most: ", um etwa ".
 _BESIDE = 10
 
-# What stands before a day from which something goes on, beside the prepositions that say so in a question.
-_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partire?|vanaf|dès|dal|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
-
 # The hour, the minute and the half of the day of a time.
 _HOUR = re.compile(r"(\d+)(?:[:.h](\d\d))? ?(p?)", re.IGNORECASE)
 
@@ -445,7 +445,8 @@ def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[
     times = [timedelta(hours=int(h) % 12 + 12 if p else int(h), minutes=int(m or 0)) for h, m, p in hours]
     days = dates_in(text, at) if clocks or not timed else ()
     # "Tuesday at 18:30 from 15 December" is no appointment of 15 December.
-    begun = {day.start for day in days if day.relation == "since" or _FROM.search(text[: day.position])}
+    around = {day: f"{text[: day.position]}<{text[day.position + len(day.phrase) :]}" for day in days}
+    begun = {day.start for day in days if day.relation == "since" or RE["from day"].search(around[day])}
     for day in days:
         begin, end = day.position, day.position + len(day.phrase)
         is_timed = any(end <= each.start <= end + _BESIDE or begin - _BESIDE <= each.end <= begin for each in clocks)
@@ -538,19 +539,21 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
 def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]:
     """Yield dates. A past day without a year takes that of the day named before: "on 3 May 2024 … on 8 March".
 
-    If the two are far apart in every year, its year is a guess. Texts of a birth or an anniversary are not read so:
-    they go on with what came many years later.
+    So does one of which nothing tells whether it is past, of the first day with a year. If the two are far apart in
+    every year, its year is a guess. Texts of a birth or an anniversary are not read so: they go on with what came many
+    years later.
     """
+    dated = [span for span in spans if span.unit == "day" and not (span.is_year_guessed or span.is_relative)]
     told: DateSpan | None = None  # the last day with a year
     for span in spans:
-        if told is not None and span.is_year_guessed and span.unit == "day" and span.start.date() <= today:
-            begin = told.start
+        beside = told or next(iter(dated if span.is_guess else ()), None)
+        if beside is not None and span.is_year_guessed and span.unit == "day" and span.start.date() <= today:
+            begin = beside.start
             near = [_in_year(span, begin.year + distance) for distance in (-1, 0, 1)]
             is_near = [each for each in near if abs(each.start - begin) <= SAME_STORY]
             yield is_near[0] if is_near else replace(span, is_guess=True)
             continue
-        if span.unit == "day" and not (span.is_year_guessed or span.is_relative):
-            told = span
+        told = span if span in dated else told
         yield span
 
 
@@ -652,14 +655,15 @@ def _in_language(
             is_relative = span.is_relative or reader is _day_of_month
             span = replace(span, is_relative=is_relative, is_guess=is_guess, is_yearly=direction == "yearly")
         elif reader in CYCLE_READERS:
-            is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
+            is_told = direction in ("past", "coming") and period.start - today < NEARLY_A_YEAR
+            is_placed = directions.is_cycle(phrase) and is_told
             is_now = reader is _part_of_unit
             is_habit, is_relative = direction == "habit", span.is_relative or is_now
             is_guess = is_habit or (is_now and phrase.step is None and not is_placed)
             span = replace(span, is_placed=is_placed, is_relative=is_relative, is_guess=is_guess, is_yearly=is_habit)
         elif reader is weekday and phrase.value("Ll") is None:
             is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
-            weekdays.append((replace(span, is_guess=is_guess), direction))
+            weekdays.append((replace(span, is_guess=is_guess, is_weekday=True), direction))
             continue
         elif span.is_relative and period.start <= today < period.end:
             end = items[last - 1].end
@@ -1029,11 +1033,13 @@ class _Directions:
         begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
         stop = RE["sentence end"].search(tail)
         head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
+        if (opened := RE["opened"].search(head)) is not None:  # what stands in brackets is told by them alone
+            head, tail = opened[1], RE["closed"].split(tail, 1)[0]
         sentence = head + tail
         if is_yearly and RE["yearly han"].search(sentence):
             return "yearly"
         is_japanese = RE["kana"].search(sentence) is not None
-        if RE["habit han"].search(sentence):
+        if RE["habit han"].search(sentence) or (not is_yearly and RE["weekly han"].search(f"{head}<{tail}")):
             return "habit"
         if is_japanese:
             if RE["asked kana"].search(tail):
@@ -1057,7 +1063,8 @@ class _Directions:
         """Return whether what may be a day of the month, a feast, "tomorrow" or "last week" is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is _distance:
-            return RE["counted on"].match(self._text, end) is not None
+            is_of_event = self._language.name == UNSPACED and self._letters[:first].endswith("o")
+            return is_of_event or RE["counted on"].match(self._text, end) is not None
         if reader in (weekday, _nth_of_named_month) and phrase.value("OdLl") and self._recurs(start, end):
             return True
         if phrase.value("Ll") is not None and phrase.value("YZ") is None and reader is not _nth_of_month:
