@@ -400,6 +400,11 @@ UNSAID = [
         "",
     ),
     ("Vicent pidió el permiso en noviembre y todavía no hay respuesta.", "El permiso de Vicent está denegado.", ""),
+    (
+        "Giada fa pallavolo ad Asti il martedì e il giovedì alle 17:30.",
+        "Giada ha pallavolo ad Asti il lunedì e il giovedì alle 18:00.",
+        "",
+    ),
     ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
 ]
 

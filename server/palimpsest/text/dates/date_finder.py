@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice, pairwise, takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -365,9 +365,6 @@ SAME_STORY = timedelta(120)
 # least five times as far.
 NEAR = timedelta(60)
 
-# How far away a month or a season to come is at least that may be the one before it.
-NEARLY_A_YEAR = timedelta(300)
-
 # How many dates of a text are read at most in each language: a page of a calendar.
 MAX_DATES = 200
 
@@ -486,7 +483,9 @@ def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     return [
         span
         for span in dates_in(text, at)
-        if span.is_relative or (span.is_year_guessed and (span.unit in ("day", "week") or span.is_placed))
+        # Who says "November" in December may mean the one just over, which is nearer.
+        if span.is_relative
+        or (span.is_year_guessed and (span.unit in ("day", "week") or (span.is_placed and span.start - at < 5 * NEAR)))
     ]
 
 
@@ -594,25 +593,16 @@ def _languages_of(text: str) -> list[Language]:
 @lru_cache(maxsize=1)
 def _han_words() -> re.Pattern[str]:
     """Return the pattern of the characters that make dates in Chinese and Japanese."""
-    words = (
-        word
-        for word, entry in vocabulary.vocabulary().languages[UNSPACED].words.items()
-        if vocabulary.DATE_LETTERS & {part[0] for part in entry}
-    )
-    chars = "".join(dict.fromkeys("".join(words)))
-    return re.compile(f"[{re.escape(chars)}年月日号號]")
+    known = vocabulary.vocabulary().languages[UNSPACED].words.items()
+    words = (word for word, entry in known if vocabulary.DATE_LETTERS & {part[0] for part in entry})
+    return re.compile(f"[{re.escape(''.join(dict.fromkeys(''.join(words))))}年月日号號]")
 
 
 def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
     """Return how many function words each language has in a text."""
     words = vocabulary.WORD.findall(text.casefold())
-    own = {language.name: sum(word in _own_function_words(language) for word in words) for language in languages}
+    own = {each.name: sum("function" in each.cues.get(word, ()) for word in words) for each in languages}
     return own | function_word_counts(words)
-
-
-@cache
-def _own_function_words(language: Language) -> frozenset[str]:
-    return frozenset(word for word, cues in language.cues.items() if "function" in cues)
 
 
 def _in_language(
@@ -655,8 +645,7 @@ def _in_language(
             is_relative = span.is_relative or reader is _day_of_month
             span = replace(span, is_relative=is_relative, is_guess=is_guess, is_yearly=direction == "yearly")
         elif reader in CYCLE_READERS:
-            is_told = direction in ("past", "coming") and period.start - today < NEARLY_A_YEAR
-            is_placed = directions.is_cycle(phrase) and is_told
+            is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
             is_now = reader is _part_of_unit
             is_habit, is_relative = direction == "habit", span.is_relative or is_now
             is_guess = is_habit or (is_now and phrase.step is None and not is_placed)
@@ -1032,9 +1021,7 @@ class _Directions:
             return "habit"  # what is moved from a day has no date there any more
         begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
         stop = RE["sentence end"].search(tail)
-        head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
-        if (opened := RE["opened"].search(head)) is not None:  # what stands in brackets is told by them alone
-            head, tail = opened[1], RE["closed"].split(tail, 1)[0]
+        head, tail = head[begin:], tail if stop is None else tail[: stop.end()]
         sentence = head + tail
         if is_yearly and RE["yearly han"].search(sentence):
             return "yearly"
