@@ -933,9 +933,8 @@ def is_of_another(newer: Memory, older: Memory) -> bool:
         proper = (word for word in relation.source.split() if word[:1].isupper() or any(map(str.isdigit, word)))
         return {*map(name_key, proper)}.difference(words_in(text))
 
-    are_others = (one.key[0] != other.key[0] and one.key[2] != other.key[2] for one, other in pairs)
-    are_named = (own(one, older.text) and own(other, newer.text) for one, other in pairs)
-    return bool(pairs) and all(are_others) and all(are_named)
+    apart = (not {*one.key[::2]} & {*two.key} and own(one, older.text) and own(two, newer.text) for one, two in pairs)
+    return bool(pairs) and all(apart)
 
 
 def puts_off(newer: str, older: str) -> bool:
@@ -947,7 +946,8 @@ def _is_one_matter(newer: str, older: str, told: str, least: int = 2) -> bool:
     """Return whether two texts share a code, or `least` of a name and words, but for those that are `told`."""
     codes, before = (set(_CODE.findall(text[:MAX_CHARS].casefold())) for text in (newer, older))
     lettered, other = ({code for code in of if code[0].isalpha()} for of in (codes, before))
-    if _are_others(newer, older) or (lettered and other and lettered.isdisjoint(other)):
+    are_others = _are_others(newer, older) and people_in(older).isdisjoint(query_tokens(told))  # but "not Mr Tanaka"
+    if are_others or (lettered and other and lettered.isdisjoint(other)):
         return False
     days = " ".join(span.phrase for span in dates_in(older[:MAX_CHARS], _ANY_TIME))
     but = {*query_tokens(f"{told} {days}"), *TITLES}
