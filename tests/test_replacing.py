@@ -18,7 +18,8 @@ SITE = {
     "relations": [["ferry-web", "uses", "PostgreSQL"], ["ferry-web", "charges with", "Redsys"]],
 }
 
-# What is known, what replaces or corrects it, or what is told, and lines of the reply to that.
+# What is known, what replaces or corrects it, or what is told, and lines of the reply to that; then texts with a
+# weekday that may be that of every week, and what is told with its beginning.
 CASES = json.loads((Path(__file__).parent / "replacing.json").read_text("utf-8"))
 
 
@@ -113,6 +114,21 @@ async def test_an_appointment_of_the_past_does_not_go_on(tmp_path: Path, known: 
         assert ("goes on until" in reply_text(await agent.call_tool("add_memory", new))) is (known in ON)
         history = reply_text(await agent.call_tool("get_history", {"memory_id": held["id"]}))
     assert ("2098-12-01" in history.splitlines()[0]) is (known in ON)
+
+
+async def test_what_is_on_a_weekday_goes_on_until_another_takes_its_place(tmp_path: Path) -> None:
+    """If what takes its place is on one day, that day was of one week as well."""
+    monday = (TODAY - timedelta(21 + TODAY.weekday())).isoformat()
+    async with connect(tmp_path) as agent:
+        for number, text in enumerate(CASES["weekly"]):
+            for told in (monday, TODAY.isoformat()):
+                scope = {"scope": {"user_id": f"{number} {told}"}}
+                (held,) = reply_results(await agent.call_tool("add_memory", {"text": text, "at": told, **scope}))
+                new = {"text": "木曜日の16時30分になる。", "since": "2098-12-10", "replaces": [held["id"]], **scope}
+                assert "goes on until 2098-12-10" in reply_text(await agent.call_tool("add_memory", new)), text
+        (held,) = reply_results(await agent.call_tool("add_memory", {"text": CASES["weekly"][0], "at": monday}))
+        new = {"text": "Not until 10 December 2098 at 16:30.", "since": "2098-12-10", "replaces": [held["id"]]}
+        assert "goes on until" not in reply_text(await agent.call_tool("add_memory", {**new, "until": "2098-12-10"}))
 
 
 async def test_a_reason_is_not_handed_on(tmp_path: Path) -> None:
@@ -417,6 +433,11 @@ UNSAID = [
         "lave aussi les rideaux du salon",
     ),
     ("洗衣店周一来取,周四17:30。", "洗衣店现在周二来取。", ""),
+    (
+        "Giada fa pallavolo ad Asti il martedì e il giovedì alle 17:30.",
+        "Giada ha pallavolo ad Asti il lunedì e il giovedì alle 18:00.",
+        "",
+    ),
     ("The crane comes from Loxam and needs a permit of the town.", "The crane of Loxam is cancelled.", ""),
 ]
 
@@ -430,8 +451,9 @@ async def test_what_ends_unsaid_is_named(tmp_path: Path) -> None:
             assert rest in reply
 
 
-async def test_a_day_of_a_month_that_is_given_is_no_question(tmp_path: Path) -> None:
+async def test_a_day_that_is_given_is_no_question(tmp_path: Path) -> None:
     async with connect(tmp_path) as agent:
-        given = {"text": "From February 2099 the batch goes out on the 25th.", "since": "2099-02"}
-        reply = reply_text(await agent.call_tool("add_memory", given))
-    assert "past or to come" not in reply
+        for text, since in CASES["dated"]:
+            reply = reply_text(await agent.call_tool("add_memory", {"text": text, "since": since}))
+            assert "past or to come" not in reply, text
+            assert "note: read on" not in reply, text

@@ -583,15 +583,18 @@ def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
 def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
     """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree.
 
-    A date can be told if that day of a year is one with which the fact begins or ends.
+    A date can be told if that day of a year is one with which the fact begins or ends. Nor is a weekday unclear in a
+    fact that was given when it begins or ends.
     """
     found = dates_in(fact.text, at, guesses=True)
-    told = resolved_dates(fact.text, at)[:MAX_NOTED_DATES]
     given = [when for when in (fact.valid_from, fact.valid_until) if when is not None]
+    incomplete = (span for span in found if span.is_year_guessed or span.is_guess or span.is_weekday)
+    known = [span for span in incomplete if any(span.is_weekday or _is_in_year_of(span, when) for when in given)]
+    told = [span for span in resolved_dates(fact.text, at) if span not in known][:MAX_NOTED_DATES]
     # "From February on the 25th" is told.
     has_month = "month" in {fact.valid_from_precision, *(span.unit for span in found if not span.is_guess)}
     guesses = (each for each in found if each.is_guess and not each.is_yearly and not (each.is_relative and has_month))
-    unclear = [f'"{span.phrase}"' for span in guesses if not any(_is_in_year_of(span, when) for when in given)]
+    unclear = [f'"{span.phrase}"' for span in guesses if span not in known]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
     wrong = [span for span in found if span.disagrees][:MAX_NOTED_DATES]

@@ -228,9 +228,9 @@ def _unnamed(item: SimilarMemory) -> SimilarMemory:
 def _hold_apart(memory: Memory, other: Memory) -> bool:
     """Return whether one of two memories ends before the other begins, as an appointment: neither replaces the other.
 
-    Two days may be those of one appointment, which was moved.
+    Two days may be those of one appointment, which was moved. Nor does what tells the same of another.
     """
-    if _are_two_appointments(memory, other):
+    if _are_two_appointments(memory, other) or changes.is_of_another(memory, other):
         return True
     if changes.is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
         return False
@@ -272,23 +272,24 @@ def _is_surely_told(memory: Memory, other: Memory, former: Sequence[SimilarMemor
     """Return whether a memory settles what another tells, or says who stands in since when, or of an allergy as well.
 
     Whichever of two allergies is out of date must not be overlooked. The newer text may only name what it was against.
-    What puts off one of the `former` states puts off nothing else.
+    What puts off or takes the place of one of the `former` states leaves all others.
     """
     both, texts = (memory, other), (memory.text, other.text)
     days = [other.holds_from, *(day.start for day in dates_in(other.text, other.stated_at))]
-    is_to_come = max(days) > memory.stated_at and all(item.is_only_near for item in former)
-    if changes.settles(*texts) or (is_to_come and changes.puts_off(*texts)):
+    is_open = all(item.is_only_near for item in former)
+    if changes.settles(*texts) or (is_open and max(days) > memory.stated_at and changes.puts_off(*texts)):
         return True
     people = (_first_names(item.name for item in each.entities if item.type == "person") for each in both)
     sources = (_first_names(item.source for item in each.relations) for each in both)
     # Somebody's mother may be named beside; who has the allergy is whom the relations are of.
-    here, before = (named & told or named for named, told in zip(people, sources, strict=True))
+    here, before = (named & told or told or named for named, told in zip(people, sources, strict=True))
     names = {word for each in both for entity in each.entities for word in search_tokens(entity.name)}
     names.update(*map(changes.people_in, texts))
-    common = {*query_tokens(texts[0])} & {*query_tokens(texts[1])} - names
-    is_told = any(len(word) > 1 and not portrait_signs.ALLERGY.count(word) for word in common)
+    against = query_tokens(" ".join(one.destination for one in other.relations))
+    common = {*query_tokens(texts[0])} & {*(against or query_tokens(texts[1]))} - names
+    is_told = any((against or len(word) > 1) and not portrait_signs.ALLERGY.count(word) for word in common)
     is_of_both = portrait_signs.ALLERGY.count(texts[1]) > 0 and not here.isdisjoint(before)
-    return (is_told and is_of_both) or (memory.valid_from is not None and changes.stands_in(*texts))
+    return (is_told and is_of_both) or (is_open and memory.valid_from is not None and changes.stands_in(*texts))
 
 
 def _first_names(names: Iterable[str]) -> set[str]:

@@ -51,10 +51,11 @@ from palimpsest.store.schema import (
     messages,
     vectors,
 )
+from palimpsest.text import relation_updates as updates
 from palimpsest.text.dates.date_finder import appointments_in, dates_in
+from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import told_self_name
-from palimpsest.text.relation_updates import calls_off, dated, has_name, is_lasting, is_tie, is_unanswered, words_in
 
 # The rows that several steps of a write need.
 
@@ -245,13 +246,15 @@ def _over(tx: Transaction, memory: Memory, fact: Fact) -> Memory:
     relations: Sequence[Relation] = memory.relations
     _, day = _over_before(tx, memory, fact) or (None, "")  # an open question was no plan
     is_plan = _lies_ahead(tx, memory) or bool(day)
-    if is_plan and calls_off(fact.text):
-        relations = [each for each in relations if is_tie(each)]
+    if is_plan and updates.calls_off(fact.text):
+        relations = [each for each in relations if updates.is_tie(each)]
     elif is_plan and fact.valid_from is None:
-        words = words_in(fact.text)
-        relations = [each for each in relations if has_name(words, fact.text, each.destination)]
-    elif is_plan:  # what is put off begins when the new one does
-        memory = replace(memory, valid_from=fact.valid_from, valid_from_precision=fact.valid_from_precision)
+        words = updates.words_in(fact.text)
+        relations = [each for each in relations if updates.has_name(words, fact.text, each.destination)]
+    elif is_plan:  # what is put off begins and ends when the new one does, but for a job or a home beside it
+        memory = replace(memory, **{name: getattr(fact, name) for name in rows.VALIDITY})
+        lasting = [each for each in relations if len(relations) > 1 and updates.is_standing(each)]
+        relations = [replace(each, since=each.since or "") if each in lasting else each for each in relations]
     return replace(memory, relations=tuple(relations))
 
 
@@ -339,9 +342,9 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory], ending: Sequenc
         return outcome
     texts = tuple(memory.text for memory in replaced)
     lasting = {relation.key for relation in outcome.memory.relations}
-    closed = {relation.key: relation for memory in ending for relation in dated(memory)}
-    before = {(relation.key, relation.since) for memory in replaced for relation in dated(memory)}
-    carried = {relation.key for relation in dated(outcome.memory) if (relation.key, relation.since) in before}
+    closed = {relation.key: relation for memory in ending for relation in updates.dated(memory)}
+    before = {(relation.key, relation.since) for memory in replaced for relation in updates.dated(memory)}
+    carried = {relation.key for relation in updates.dated(outcome.memory) if (relation.key, relation.since) in before}
     return replace(
         outcome,
         closed=tuple(relation for key, relation in closed.items() if key not in lasting),
@@ -576,15 +579,21 @@ def _over_before(tx: Transaction, memory: Memory, plan: Memory | Fact) -> _Ended
     """
     if not _lies_ahead(tx, plan):
         return None
-    if is_unanswered(memory.text):
+    if updates.is_unanswered(memory.text):
         return tx.now, ""
     told_at = memory.stated_at.astimezone(tx.now.tzinfo)
     days = [day for day, _ in appointments_in(memory.text, told_at)]
-    if not is_lasting(memory):
+    if not updates.is_lasting(memory):
         named = {day.start for day in dates_in(plan.text, tx.now)}
         ahead = (day for day, _ in appointments_in(memory.text, told_at, timed=False) if day.start > told_at)
         days += [day for day in ahead if tx.now - day.end < _LATELY or day.start in named]
-    return next(((day.start, "day") for day in days if day.start <= tx.now), None)
+    return next(((day.start, "day") for day in days if day.start <= tx.now and not _may_recur(tx, day, plan)), None)
+
+
+def _may_recur(tx: Transaction, day: DateSpan, plan: Memory | Fact) -> bool:
+    """Return whether a weekday may be that of every week: what takes its place is not on a day of its own."""
+    days = appointments_in(plan.text, tx.now, timed=False)
+    return day.is_weekday and plan.valid_until is None and all(each.is_weekday for each, _ in days)
 
 
 def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
@@ -596,7 +605,8 @@ def _goes_on(tx: Transaction, memory: Memory, successor: Memory) -> bool:
     if not _lies_ahead(tx, successor) or _lies_ahead(tx, memory) or is_over:
         return False
     dates = dates_in(memory.text, memory.stated_at.astimezone(tx.now.tzinfo))
-    return not any(date.start > tx.now and date.unit == "day" and date.relation == "in" for date in dates)
+    ahead = (date for date in dates if date.start > tx.now and date.unit == "day" and date.relation == "in")
+    return all(_may_recur(tx, date, successor) for date in ahead)
 
 
 def _lies_ahead(tx: Transaction, plan: Memory | Fact) -> bool:
@@ -617,7 +627,7 @@ def go_on(tx: Transaction) -> None:
         plan = find(tx, str(memory.superseded_by))
         heir = find_newest(tx, plan.id)
         given = freed(tx, memory)
-        is_off = heir.id != plan.id and (heir.valid_from is None or calls_off(heir.text))
+        is_off = heir.id != plan.id and (heir.valid_from is None or updates.calls_off(heir.text))
         if heir.deleted_at is None and _lies_ahead(tx, heir):
             given = _until(replace(given, superseded_by=heir.id), _beginning(heir))
         elif heir.deleted_at is None and not is_off:

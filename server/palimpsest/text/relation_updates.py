@@ -198,19 +198,18 @@ def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
 def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) -> tuple[Relation, ...]:
     """Return the relations of a new text: those that did not begin at its date have none.
 
-    Of several, those began then that are stated in the same clause as a date, if there are such. Who somebody is to
-    another neither begins nor ends with a trip that both make.
+    Of several, those began then that are stated in the same clause as a date, if there are such, else those that are
+    done and not those that last, as a job. Who somebody is to another neither begins nor ends with a trip of both.
     """
     if not all(is_timeless(relation) or is_tie(relation) for relation in relations):
-        relations = [
-            replace(relation, since="", until="") if is_tie(relation) and relation.since is None else relation
-            for relation in relations
-        ]
+        ties = [relation for relation in relations if is_tie(relation) and relation.since is None]
+        relations = [replace(each, since="", until="") if each in ties else each for each in relations]
     open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
     places = list(date_places)
     clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
     beside = [one for one in open_ones if any(has_name(words_in(part), part, one.destination) for part in clauses)]
-    others = [relation for relation in open_ones if relation not in beside] if beside else []
+    began = beside or [relation for relation in open_ones if not is_standing(relation)] or open_ones
+    others = [relation for relation in open_ones if relation not in began]
     return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
 
 
@@ -233,8 +232,6 @@ def outliving(old: Memory, new: Fact, self_keys: AbstractSet[str]) -> tuple[Rela
     """
     stated = {relation.key for relation in new.relations}
     left = [relation for relation in dated(old) if relation.key not in stated]
-    if not left:
-        return ()
     reading = _Reading(old, new, self_keys | SELF_NAMES)
     kept = [relation for relation in left if not reading.ends(relation) and not reading.has_other_numbers(relation)]
     if len(kept) == len(old.relations):  # nothing says what was replaced
@@ -915,19 +912,36 @@ def settles(newer: str, older: str) -> bool:
     found = ((_RE[done].search(newer), _RE[still_open].search(older)) for done, still_open in _SETTLED)
     if any(done and before and _is_one_matter(newer, older, f"{done[0]} {before[0]}") for done, before in found):
         return True
-    denied = [query_tokens(match[1]) for match in _RE["instead of"].finditer(newer)]
+    denied = [query_tokens("".join(filter(None, told.groups()))) for told in _RE["instead of"].finditer(newer)]
     clauses = (newer[start:end] for start, end in _clause_spans(newer))
     denied += [{*query_tokens(clause)} - without_times(clause) for clause in clauses if _RE["no more"].search(clause)]
-    said = (_alike(words, _tokens(older)) - ALL_FUNCTION_WORDS for words in denied)
+    said = ({word for word in _alike(words, _tokens(older)) if len(word) > 1} - ALL_FUNCTION_WORDS for words in denied)
     return any(words and _is_one_matter(newer, older, " ".join(words), least=1) for words in said)
 
 
 def denies_else(newer: Memory, older: Memory) -> bool:
-    """Return whether a newer memory denies something that an older one does not tell, and names what that one tells."""
+    """Return whether a newer memory denies something that an older one does not tell, and leaves what that one tells.
+
+    It names that, or that is what somebody may have several of: allergies, and what else is denied.
+    """
     ends, before = (query_tokens(" ".join(one.destination for one in each.relations)) for each in (newer, older))
-    is_else = bool(ends) and not _alike(ends, _tokens(older.text)) and bool(_alike(before, _tokens(newer.text)))
     said, known = ([{*relation_words(one.name)} for one in each.relations] for each in (newer, older))
-    return is_else and all(NEGATIONS & words for words in said) and not any(NEGATIONS & words for words in known)
+    is_named = bool(_alike(before, _tokens(newer.text))) and not any(NEGATIONS & words for words in known)
+    several = [bool(NEGATIONS & {*relation_words(one.name)}) or is_several(one.key[1]) for one in older.relations]
+    is_else = bool(ends) and not _alike(ends, _tokens(older.text)) and (is_named or (any(several) and all(several)))
+    return is_else and all(NEGATIONS & words for words in said)
+
+
+def is_of_another(newer: Memory, older: Memory) -> bool:
+    """Return whether two memories tell the same of two that have names of their own: two vats, two importers."""
+    pairs = [(one, other) for one, other in product(newer.relations, older.relations) if one.key[1] == other.key[1]]
+
+    def own(relation: Relation, text: str) -> set[str]:
+        proper = (word for word in relation.source.split() if word[:1].isupper() or any(map(str.isdigit, word)))
+        return {*map(name_key, proper)}.difference(words_in(text))
+
+    apart = (not {*one.key[::2]} & {*two.key} and own(one, older.text) and own(two, newer.text) for one, two in pairs)
+    return bool(pairs) and all(apart)
 
 
 def puts_off(newer: str, older: str) -> bool:
@@ -939,7 +953,8 @@ def _is_one_matter(newer: str, older: str, told: str, least: int = 2) -> bool:
     """Return whether two texts share a code, or `least` of a name and words, but for those that are `told`."""
     codes, before = (set(_CODE.findall(text[:MAX_CHARS].casefold())) for text in (newer, older))
     lettered, other = ({code for code in of if code[0].isalpha()} for of in (codes, before))
-    if _are_others(newer, older) or (lettered and other and lettered.isdisjoint(other)):
+    are_others = _are_others(newer, older) and people_in(older).isdisjoint(query_tokens(told))  # but "not Mr Tanaka"
+    if are_others or (lettered and other and lettered.isdisjoint(other)):
         return False
     days = " ".join(span.phrase for span in dates_in(older[:MAX_CHARS], _ANY_TIME))
     but = {*query_tokens(f"{told} {days}"), *TITLES}

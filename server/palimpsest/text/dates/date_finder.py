@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice, pairwise, takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -428,10 +428,6 @@ def held_times(shown: Memory | Hit) -> str:
 # How many characters stand between a day and its time at most: ", um etwa ".
 _BESIDE = 10
 
-# What stands before or behind a day from which something goes on, beside the prepositions that say so in a question.
-_FROM = LazyPattern(r"(?:\b(?:from|as of|starting|ab|von|partire?|vanaf|dès|dal|från)(?: \w+)?|从)\W*\Z", re.IGNORECASE)
-_ONWARDS = LazyPattern(r"\W*(?:から|より|以降|以後|以后|起|开始|開始)")
-
 # The half of the day, the hour and the minute of a time, and how Chinese and Japanese write one.
 _HOUR = re.compile(r"(午後|下午|晚上|夜)?\D*(\d+)(?:[:.h時时点點](\d\d?))? ?(p?)", re.IGNORECASE)
 _UNSPACED_HOUR = re.compile(r"(?:午[前後]|[上下]午|早上|晚上|夜)?\d{1,2}[点點时時](?!間|间)(?:\d{1,2}分|半)?")
@@ -458,8 +454,8 @@ def appointments_in(text: str, at: datetime, *, timed: bool = True) -> Iterator[
     days = dates_in(text, at) if clocks or not timed else ()
     # "Tuesday at 18:30 from 15 December" is no appointment of 15 December.
     ends = {day: day.position + len(day.phrase) for day in days}
-    from_on = [day for day in days if _FROM.search(text[: day.position]) or _ONWARDS.match(text, ends[day])]
-    begun = {day.start for day in days if day.relation == "since" or day in from_on}
+    around = {day: f"{text[: day.position]}<{text[ends[day] :]}" for day in days}
+    begun = {day.start for day in days if day.relation == "since" or RE["from day"].search(around[day])}
     for day in days:
         begin, end = day.position, ends[day]
         beside = (end <= at <= end + _BESIDE or begin - _BESIDE <= at + len(words) <= begin for at, words in clocks)
@@ -500,7 +496,9 @@ def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     return [
         span
         for span in dates_in(text, at)
-        if span.is_relative or (span.is_year_guessed and (span.unit in ("day", "week") or span.is_placed))
+        # Who says "November" in December may mean the one just over, which is nearer.
+        if span.is_relative
+        or (span.is_year_guessed and (span.unit in ("day", "week") or (span.is_placed and span.start - at < 5 * NEAR)))
     ]
 
 
@@ -553,19 +551,21 @@ def _in_joined_years(spans: Sequence[DateSpan], text: str) -> list[DateSpan]:
 def _in_told_years(spans: Sequence[DateSpan], today: date) -> Iterator[DateSpan]:
     """Yield dates. A past day without a year takes that of the day named before: "on 3 May 2024 … on 8 March".
 
-    If the two are far apart in every year, its year is a guess. Texts of a birth or an anniversary are not read so:
-    they go on with what came many years later.
+    So does one of which nothing tells whether it is past, of the first day with a year. If the two are far apart in
+    every year, its year is a guess. Texts of a birth or an anniversary are not read so: they go on with what came many
+    years later.
     """
+    dated = [span for span in spans if span.unit == "day" and not (span.is_year_guessed or span.is_relative)]
     told: DateSpan | None = None  # the last day with a year
     for span in spans:
-        if told is not None and span.is_year_guessed and span.unit == "day" and span.start.date() <= today:
-            begin = told.start
+        beside = told or next(iter(dated if span.is_guess else ()), None)
+        if beside is not None and span.is_year_guessed and span.unit == "day" and span.start.date() <= today:
+            begin = beside.start
             near = [_in_year(span, begin.year + distance) for distance in (-1, 0, 1)]
             is_near = [each for each in near if abs(each.start - begin) <= SAME_STORY]
             yield is_near[0] if is_near else replace(span, is_guess=True)
             continue
-        if span.unit == "day" and not (span.is_year_guessed or span.is_relative):
-            told = span
+        told = span if span in dated else told
         yield span
 
 
@@ -606,25 +606,16 @@ def _languages_of(text: str) -> list[Language]:
 @lru_cache(maxsize=1)
 def _han_words() -> re.Pattern[str]:
     """Return the pattern of the characters that make dates in Chinese and Japanese."""
-    words = (
-        word
-        for word, entry in vocabulary.vocabulary().languages[UNSPACED].words.items()
-        if vocabulary.DATE_LETTERS & {part[0] for part in entry}
-    )
-    chars = "".join(dict.fromkeys("".join(words)))
-    return re.compile(f"[{re.escape(chars)}年月日号號]")
+    known = vocabulary.vocabulary().languages[UNSPACED].words.items()
+    words = (word for word, entry in known if vocabulary.DATE_LETTERS & {part[0] for part in entry})
+    return re.compile(f"[{re.escape(''.join(dict.fromkeys(''.join(words))))}年月日号號]")
 
 
 def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
     """Return how many function words each language has in a text."""
     words = vocabulary.WORD.findall(text.casefold())
-    own = {language.name: sum(word in _own_function_words(language) for word in words) for language in languages}
+    own = {each.name: sum("function" in each.cues.get(word, ()) for word in words) for each in languages}
     return own | function_word_counts(words)
-
-
-@cache
-def _own_function_words(language: Language) -> frozenset[str]:
-    return frozenset(word for word, cues in language.cues.items() if "function" in cues)
 
 
 def _in_language(
@@ -674,7 +665,7 @@ def _in_language(
             span = replace(span, is_placed=is_placed, is_relative=is_relative, is_guess=is_guess, is_yearly=is_habit)
         elif reader is weekday and phrase.value("Ll") is None:
             is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
-            weekdays.append((replace(span, is_guess=is_guess), direction))
+            weekdays.append((replace(span, is_guess=is_guess, is_weekday=True), direction))
             continue
         elif span.is_relative and period.start <= today < period.end:
             end = items[last - 1].end
@@ -1043,12 +1034,12 @@ class _Directions:
             return "habit"  # what is moved from a day has no date there any more
         begin = max((match.end() for match in RE["sentence end"].finditer(head)), default=0)
         stop = RE["sentence end"].search(tail)
-        head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
+        head, tail = head[begin:], tail if stop is None else tail[: stop.end()]
         sentence = head + tail
         if is_yearly and RE["yearly han"].search(sentence):
             return "yearly"
         is_japanese = RE["kana"].search(sentence) is not None
-        if RE["habit han"].search(sentence):
+        if RE["habit han"].search(sentence) or (not is_yearly and RE["weekly han"].search(f"{head}<{tail}")):
             return "habit"
         if is_japanese:
             if RE["asked kana"].search(tail):
@@ -1072,7 +1063,8 @@ class _Directions:
         """Return whether what may be a day of the month, a feast, "tomorrow" or "last week" is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is _distance:
-            return RE["counted on"].match(self._text, end) is not None
+            is_of_event = self._language.name == UNSPACED and self._letters[:first].endswith("o")
+            return is_of_event or RE["counted on"].match(self._text, end) is not None
         if reader in (weekday, _nth_of_named_month) and phrase.value("OdLl") and self._recurs(start, end):
             return True
         if phrase.value("Ll") is not None and phrase.value("YZ") is None and reader is not _nth_of_month:

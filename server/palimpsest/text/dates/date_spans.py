@@ -31,6 +31,7 @@ class DateSpan:
     coming one; then it is the last one. `is_placed` is whether the words around a date without a year say which one is
     meant. `disagrees` is whether a weekday stands beside the date that it is not. `is_yearly` is whether it comes again
     every year, as a birthday does. `is_now` is whether it means the present, as in "what does it cost today".
+    `is_weekday` is whether it is a weekday alone, which may be that of every week.
     """
 
     start: datetime
@@ -46,6 +47,7 @@ class DateSpan:
     disagrees: bool = False
     is_yearly: bool = False
     is_now: bool = False
+    is_weekday: bool = False
 
 
 def day_or_days(span: DateSpan) -> str:
