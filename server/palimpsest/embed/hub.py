@@ -82,9 +82,8 @@ class HubModel:
 def catalogue() -> dict[str, HubModel]:
     """Return the models that can be fetched, by their names."""
     tables = tomllib.loads(CATALOGUE.read_text("utf-8"))
-    return TypeAdapter(dict[str, HubModel]).validate_python(
-        {name: {"name": name, **table} for name, table in tables.items()}
-    )
+    named = {name: {"name": name, **table} for name, table in tables.items()}
+    return TypeAdapter(dict[str, HubModel]).validate_python(named)
 
 
 def is_fetched(model: HubModel, folder: Path) -> bool:

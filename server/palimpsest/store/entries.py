@@ -632,9 +632,7 @@ def _prefix(argument: str) -> str:
         )
     if len(ids) > 1 and not line.startswith("["):
         raise InputError(f"'{argument[:80]}' has several memory ids", Remedy.ONE_ID)
-    if len(ids[0]) == UUID_DIGITS and "-" not in ids[0]:
-        return str(uuid.UUID(ids[0]))
-    return ids[0]
+    return str(uuid.UUID(ids[0])) if len(ids[0]) == UUID_DIGITS and "-" not in ids[0] else ids[0]
 
 
 def _text_of(owner: models.Memory | models.Message) -> str:

@@ -49,9 +49,7 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository) -> Ident
     remote = _by_remote(conn, user_id, repository.remote)
     if remote is not None:
         return _known_by_remote(conn, user_id, repository, here, remote)
-    if here is not None:
-        return _known_by_path(conn, user_id, repository, here)
-    return _unknown(conn, user_id, repository)
+    return _unknown(conn, user_id, repository) if here is None else _known_by_path(conn, user_id, repository, here)
 
 
 def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
@@ -267,8 +265,7 @@ def namesakes(conn: sa.Connection, user_id: str, project: str, name: str, entity
 
     "other" fits every type, because it is not known then. Entities that were merged are left out, and the user's own.
     """
-    values = {"user_id": user_id, "project": project, "key": name_key(name)}
-    rows = conn.execute(_BY_NAME, values)
+    rows = conn.execute(_BY_NAME, {"user_id": user_id, "project": project, "key": name_key(name)})
     return [row for row in rows if row.type == entity_type or "other" in (row.type, entity_type)]
 
 

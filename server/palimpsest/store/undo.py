@@ -31,11 +31,10 @@ class _Span(NamedTuple):
 
 def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
-    if request.since is not None:
+    if (since := request.since) is not None:
         # With microseconds, so that `_covers` can tell later which edits were undone.
-        instant = request.since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        instant = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
         tx = _as_stage(tx, f"{UNDO} since {instant}")
-        since = request.since
         return _revert(tx, lambda rows: and_(recorded(rows) >= since, rows.c.stage != MOVE))
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)

@@ -78,12 +78,7 @@ def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator
     }
     for row in conn.execute(select(db.mentions)):
         owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
-        if (
-            owner is None
-            or entity is None
-            or entity.user_id != owner.user_id
-            or entity.project not in ("", owner.project)
-        ):
+        if not owner or not entity or entity.user_id != owner.user_id or entity.project not in ("", owner.project):
             yield row.seq
 
 

@@ -909,13 +909,9 @@ def _insert_message(tx: Transaction, message: Message, session_id: str) -> Messa
 RECENT = 50
 
 
-def _last() -> rows.Query:
-    recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
-    newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
-    return newest.where(~exists().where(rows.agree(recent, conversations, (*rows.SCOPE, "session_id"))))
-
-
-_LAST = _last()
+_recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
+_newest = select(_recent.c.session_id, _recent.c.said_at).order_by(_recent.c.seq.desc()).limit(1)
+_LAST = _newest.where(~exists().where(rows.agree(_recent, conversations, (*rows.SCOPE, "session_id"))))
 
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:

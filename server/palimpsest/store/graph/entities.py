@@ -101,9 +101,7 @@ def list_entities(
     newest = func.max(memories.c.stated_at).label("newest")
     # The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
     columns = (mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
-    query = (
-        select(*columns).select_from(memories).outerjoin(mentions, is_mentioned).where(sql.is_living(memories, scope))
-    )
+    query = select(*columns).outerjoin_from(memories, mentions, is_mentioned).where(sql.is_living(memories, scope))
     rows = [row for row in conn.execute(query.group_by(mentions.c.entity_id)) if row.entity_id is not None]
     roots = identity.roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
@@ -296,12 +294,9 @@ def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[E
     counts: Counter[str] = Counter()
     for entity_id, count in conn.execute(_COUNTS, {"ids": list(members)}).all():
         counts[members[entity_id]] += count
-    named: dict[str, dict[Entity, int]] = {}
-    for memory_id, entity_id in meant:
-        root = roots.get(entity_id)
-        if root is not None and not root.is_user:
-            named.setdefault(memory_id, {})[root] = counts[root.id]
-    return named
+    others = {entity_id: root for entity_id, root in roots.items() if not root.is_user}
+    named = sql.grouped((memory_id, others[entity_id]) for memory_id, entity_id in meant if entity_id in others)
+    return {memory_id: {root: counts[root.id] for root in found} for memory_id, found in named.items()}
 
 
 _NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(

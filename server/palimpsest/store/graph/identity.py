@@ -45,8 +45,7 @@ from palimpsest.text.relation_updates import KIN, has_name, words_in
 
 def roots_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
     """Return the root of each entity, which is the entity itself if it was not merged. Unknown ids are left out."""
-    rows = conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})
-    return {row.start: to_entity(row) for row in rows}
+    return {row.start: to_entity(row) for row in conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})}
 
 
 def members_of(conn: sa.Connection, root_ids: Iterable[str]) -> dict[str, str]:
@@ -79,25 +78,18 @@ def to_entity(row: sa.Row[Any]) -> Entity:
 _USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
 
 
-def _roots() -> Any:
-    """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
-    start, here = entities.c.id.label("start"), (entities.c.id, entities.c.merged_into)
-    chain = sa.select(start, *here).where(entities.c.id.in_(listed("ids"))).cte("chain", recursive=True)
-    up = sa.select(chain.c.start, *here).join(entities, entities.c.id == chain.c.merged_into)
-    chain = chain.union(up)
-    roots = sa.select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id)
-    return roots.where(chain.c.merged_into.is_(None))
+# Up from each id. A row is kept once, so that even a circle of merges ends; it has no root.
+_here = (entities.c.id, entities.c.merged_into)
+_start = sa.select(entities.c.id.label("start"), *_here).where(entities.c.id.in_(listed("ids")))
+_below = _start.cte("chain", recursive=True)
+_chain = _below.union(sa.select(_below.c.start, *_here).join(entities, entities.c.id == _below.c.merged_into))
+_ends = sa.select(_chain.c.start, entities).join(entities, entities.c.id == _chain.c.id)
+_ROOTS = _ends.where(_chain.c.merged_into.is_(None))
 
-
-def _members() -> Any:
-    own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
-    group = own.cte("members", recursive=True)
-    group = group.union(sa.select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
-    return sa.select(group.c.root, group.c.id)
-
-
-_ROOTS = _roots()
-_MEMBERS = _members()
+_own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
+_above = _own.cte("members", recursive=True)
+_group = _above.union(sa.select(_above.c.root, entities.c.id).join(entities, entities.c.merged_into == _above.c.id))
+_MEMBERS = sa.select(_group.c.root, _group.c.id)
 
 
 # What an edit of entities changed, and the row that it leaves in their history.
@@ -806,8 +798,7 @@ def move_mention(conn: sa.Connection, mention: sa.Row[Any], entity_id: str) -> N
 
 def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
     """Return the row of `mentions` for a name in the present text of a memory or message."""
-    row = {"kind": kind, "owner_id": owner_id, "key": key, "name": name}
-    return {**row, "entity_id": entity_id, "current": True}
+    return {"kind": kind, "owner_id": owner_id, "key": key, "name": name, "entity_id": entity_id, "current": True}
 
 
 _OF_MEMORY: Query = (
