@@ -141,11 +141,8 @@ def parse_until(value: str, what: str, zone: tzinfo = UTC) -> datetime:
 
 def parse_span(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
     """Return the stretch that an ISO 8601 time, day, month or year names. Raises InputError, see `parse_instant`."""
-    named = parse_date(value)
-    if named is not None:
-        return span_of(*named, zone)
-    instant = parse_instant(value, what, zone).astimezone(UTC)
-    return TimeSpan(instant, instant)
+    at, precision = parse_time(value, what, zone)
+    return span_of(at.astimezone(UTC), precision, zone)
 
 
 def parse_range(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
