@@ -144,8 +144,7 @@ def _common_folder(git: Path) -> Path:
 
 def _host_and_path(url: str) -> str:
     """Return host and path of a URL, or "" for a local path, which is different on every machine."""
-    match = _URL.match(url)
-    if match is None or url.startswith(("/", ".", "file:")):
+    if (match := _URL.match(url)) is None or url.startswith(("/", ".", "file:")):
         return ""
     return f"{match['host'].lower()}/{match['path'].strip('/')}"
 

@@ -183,8 +183,7 @@ def _describe(model: HubModel, folder: Path) -> None:
 
 def model_of(name: str, kind: str) -> HubModel:
     """Return a model of the catalogue. Raises InputError if there is none of this kind."""
-    model = catalogue().get(name)
-    if model is None or model.kind != kind:
+    if (model := catalogue().get(name)) is None or model.kind != kind:
         raise InputError(f"there is no {kind} '{name}'; palimpsest {kind} lists them. Nothing was changed")
     return model
 

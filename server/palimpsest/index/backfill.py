@@ -68,8 +68,7 @@ class Backfill:
         last_error: EmbedderError | None = None
         batch_size, consecutive_refusals = BATCH, 0
         while not stopped() and not self.is_finished:
-            batch = self._next_batch(batch_size)
-            if not batch:
+            if not (batch := self._next_batch(batch_size)):
                 self.is_finished = True
                 break
             try:

@@ -323,8 +323,7 @@ class SharedProjection(Projection):
         Call it with no ledger connection open. Entries that changed after `log_number` may be missing or out of
         date; `changed_since` returns them.
         """
-        server = self._server
-        if server is None or self.state == "broken":
+        if (server := self._server) is None or self.state == "broken":
             return None
         try:
             if (seen := self._look(server)) is not None:
@@ -356,8 +355,7 @@ class SharedProjection(Projection):
 
     def _look(self, server: SharedIndex) -> tuple[Checkpoint, SharedBuild] | None:
         """Return the checkpoint that the index has now, and its vectors. Return None if it is not complete or valid."""
-        state = server.read(is_search=True)
-        if state is None or state.checkpoint is None:
+        if (state := server.read(is_search=True)) is None or state.checkpoint is None:
             return None
         if self._seen != state:
             with self._ledger.read() as conn:

@@ -464,8 +464,7 @@ async def condition(projection: GraphProjection) -> Finding:
     """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
     name = f"{projection.provider} at {projection.address}"
     async with projection.connect() as copy:
-        checkpoint = await projection.reached(copy)
-        if checkpoint is None:
+        if (checkpoint := await projection.reached(copy)) is None:
             return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()

@@ -229,8 +229,7 @@ class Projection:
         with self._operation():
             if self.state != "ready":
                 return
-            valid = self._valid_checkpoint()
-            if valid is None or not self._apply_log(valid, unseen):
+            if (valid := self._valid_checkpoint()) is None or not self._apply_log(valid, unseen):
                 self._build(unseen)
                 delete_outdated(self.root, self._ledger)
 
@@ -349,8 +348,7 @@ class Projection:
 
     def _reopen(self, progress: Progress) -> bool:
         """Open the index in the folder and catch up. Return whether it can be used."""
-        valid = self._valid_checkpoint()
-        if valid is None or self.folder is None:
+        if (valid := self._valid_checkpoint()) is None or self.folder is None:
             return False
         with logged(logger, f"the index in {self.folder} is rebuilt", VectorIndexError):
             self._index = self.open_index(self.folder)

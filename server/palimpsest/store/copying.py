@@ -127,8 +127,7 @@ def replace_rows(database: Database, copy: Path, now: datetime, backups: Backups
 
 def _refuse_other_schema(database: Database) -> None:
     """Raise LedgerError unless the ledger has the schema of this version."""
-    revision = stored_revision(database)
-    if revision is None:
+    if (revision := stored_revision(database)) is None:
         raise LedgerError(f"there is no ledger in {database.location} yet. Nothing was copied.")
     if revision != HEAD:
         raise LedgerError(

@@ -624,8 +624,7 @@ def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: 
 def _prefix(argument: str) -> str:
     """Return the id, or beginning of one, that a caller's argument starts with. Raises InputError."""
     line = argument.strip().lower()
-    ids = _ID.findall(line)
-    if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
+    if not (ids := _ID.findall(line)) or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
         raise InputError(
             f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
             f"3a090c21, or at least its first {rows.MIN_PREFIX} characters"

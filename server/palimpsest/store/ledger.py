@@ -148,8 +148,7 @@ class Ledger:
 
     def erase_free_space(self) -> bool:
         """Rewrite the database so that erased rows leave no trace. Return False if part of it is still in use."""
-        complete = self.database.erase_free_space()
-        if complete:
+        if complete := self.database.erase_free_space():
             self.run(purge.note_free_space_erased)
         return complete
 

@@ -355,8 +355,7 @@ def messages_in(
 def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> int | None:
     """Return the row that stands `count` + 1 living messages before one in its conversation; None if there is none."""
     named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, rows.sees(messages, scope))
-    row = conn.execute(named).one_or_none()
-    if row is None:
+    if (row := conn.execute(named).one_or_none()) is None:
         return None
     in_session = (messages.c.session_id == row.session_id, rows.is_living(messages, scope))
     before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())

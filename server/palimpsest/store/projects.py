@@ -46,8 +46,7 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository) -> Ident
         paths = (_alias(conn, user_id, "path", path) for path in repository.gone)
         return next((alias.project for alias in paths if alias is not None), ""), ()
     here = _alias(conn, user_id, "path", repository.path)
-    remote = _by_remote(conn, user_id, repository.remote)
-    if remote is not None:
+    if (remote := _by_remote(conn, user_id, repository.remote)) is not None:
         return _known_by_remote(conn, user_id, repository, here, remote)
     return _unknown(conn, user_id, repository) if here is None else _known_by_path(conn, user_id, repository, here)
 
@@ -191,8 +190,7 @@ def _unknown(conn: sa.Connection, user_id: str, repository: Repository) -> Ident
 
 def _known_by_path(conn: sa.Connection, user_id: str, repository: Repository, here: Alias) -> Identified:
     """Return the project of a repository at a known path, whose remote, if it has one, is new."""
-    remote = repository.remote
-    if not remote:
+    if not (remote := repository.remote):
         return here.project, ()
     if _is_another(here, repository) and _has_alias(conn, user_id, here.project, "remote"):
         return scope_part("project", remote), (_path(repository, remote), Alias("remote", remote, remote))

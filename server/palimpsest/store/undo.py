@@ -210,8 +210,7 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
         past = writes.without_past_end(past, tx.now)
         if past.superseded_by is not None and not writes.waits_for(tx, past):
             past = writes.freed(tx, past)  # the plan has begun, and would close it again
-    duplicate = find_duplicate(tx.conn, past.scope, past.text)
-    if duplicate is not None:
+    if (duplicate := find_duplicate(tx.conn, past.scope, past.text)) is not None:
         raise InputError(
             f"memory {duplicate.id[:8]} says the same as {past.id[:8]} would again ('{past.text[:60]}'), so nothing "
             "was undone. Delete that one first"

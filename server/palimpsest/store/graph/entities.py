@@ -46,8 +46,7 @@ def entities_named(
     The keys are `name_key` of the names. What was merged counts as what it was merged into. With `as_of` these are the
     entities that memories of that time mention.
     """
-    named = roots_named(conn, scope, names)
-    if not named:
+    if not (named := roots_named(conn, scope, names)):
         return {}
     roots = {root.id: root for found in named.values() for root in found}
     seen = seen_roots(conn, scope, roots, as_of=as_of)
@@ -65,8 +64,7 @@ def roots_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[st
     keys = sorted({name_key(name) for name in names} - {""})
     known = identity.candidates_of(conn, scope, keys, with_projects=False)
     named = {key: [candidate.root for candidate in found] for key, found in known.items()}
-    own = identity.users_own(conn, scope.user_id)
-    if own is not None:
+    if (own := identity.users_own(conn, scope.user_id)) is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
         named |= {key: [own, *(other for other in named.get(key, ()) if other.id != own.id)] for key in own_keys}
@@ -80,8 +78,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
     """
     if not identity.knows_any(conn, scope.user_id):
         return []
-    named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
-    if not named:
+    if not (named := entities_named(conn, scope, name_candidates(text), as_of=as_of)):
         return []
     known: dict[str, EntityType] = {key: found[0].type for key, found in named.items()}
     places: list[Span] = []
@@ -328,8 +325,7 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
 
     One that calls the user by the name with this key comes first, then the newest.
     """
-    own = identity.users_own(conn, scope.user_id)
-    if own is None:
+    if (own := identity.users_own(conn, scope.user_id)) is None:
         return None
     is_about_user = mentions.c.entity_id.in_(list(identity.members_of(conn, [own.id])))
     in_project = (sql.owns(memories, scope), memories.c.deleted_at.is_(None))

@@ -471,8 +471,7 @@ def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Se
 
     def shown(candidate: Candidate) -> str:
         seen = (known for known in _memories_of(tx, candidate) if is_seen(tx.scope, known.scope))
-        quoted = next((known for known in seen if known.deleted_at is None), None)
-        if quoted is None:
+        if (quoted := next((known for known in seen if known.deleted_at is None), None)) is None:
             return f"{entity.name} [{candidate.root.id[:8]}]"
         return f'{candidate.root.name} [{candidate.root.id[:8]}] ("{shorten(quoted.text, MAX_QUOTED)}")'
 
@@ -491,8 +490,7 @@ def _described(
     tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
 ) -> Candidate | None:
     """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
-    said = known_names.describing(memory.text, entity.name)
-    if not said:
+    if not (said := known_names.describing(memory.text, entity.name)):
         return None
 
     def known(candidate: Candidate) -> set[str]:
@@ -518,8 +516,7 @@ def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Itera
 
 def _nearest(tx: Transaction, memory: Memory, candidates: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate whose memories are clearly nearer to the text than those of all others, if all are known."""
-    vector = tx.vectors.get(memory.text)
-    if vector is None:
+    if (vector := tx.vectors.get(memory.text)) is None:
         return None
     known = [[one.id for one in _memories_of(tx, candidate)] for candidate in candidates]
     stored = [list(own_vectors(tx.conn, tx.embedder, "memory", ids).values()) for ids in known]
@@ -780,8 +777,7 @@ def mention_with(conn: sa.Connection, memory_id: str) -> None:
     of_messages = conn.execute(_OF_MESSAGES, {"ids": [row["owner_id"] for row in rows]}).all()
     known = {(row.owner_id, row.key): row for row in of_messages}
     for row in rows:
-        stored = known.get((row["owner_id"], row["key"]))
-        if stored is None:
+        if (stored := known.get((row["owner_id"], row["key"]))) is None:
             conn.execute(sa.insert(mentions), row)
         else:
             move_mention(conn, stored, row["entity_id"])
