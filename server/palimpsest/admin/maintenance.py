@@ -15,7 +15,7 @@ from palimpsest.admin.markdown_files import FolderExport, export_folder
 from palimpsest.admin.markdown_import import FolderImport, import_folder
 from palimpsest.core.errors import GraphStoreError, InputError
 from palimpsest.core.models import Scope
-from palimpsest.core.protocols import Progress
+from palimpsest.core.protocols import Progress, unseen
 from palimpsest.hooks.brief import Briefs
 from palimpsest.hooks.intake import Capture
 from palimpsest.index.backfill import Backfill, embed_gists, embed_relations
@@ -153,7 +153,7 @@ class Care:
         embedder = self._engine.embedder.fingerprint
         return await self._engine.read(lambda conn: entries.count_missing_vectors(conn, embedder))
 
-    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
+    async def rebuild(self, progress: Progress = unseen) -> tuple[int, int]:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
         ledger, embedder = self._engine.ledger, self._engine.embedder
         rows = await self._engine.run(lambda: ledger.run(contextual_keys.rebuild_full_text, ledger.full_text))
@@ -161,7 +161,7 @@ class Care:
         await self._engine.run(lambda: embed_gists(ledger, embedder) and embed_relations(ledger, embedder))
         return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
 
-    async def rebuild_graph(self, progress: Progress | None = None) -> tuple[str, int, int]:
+    async def rebuild_graph(self, progress: Progress = unseen) -> tuple[str, int, int]:
         """Replace what a graph database shows of this ledger; return its address, and how many nodes and edges it has.
 
         Raises InputError if the settings name no graph database.

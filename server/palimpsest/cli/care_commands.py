@@ -100,10 +100,8 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -
     if deep:
         with progress_bar("comparing") as progress:
             findings += checks.verify(settings, progress, repair=repair)
-    findings += [
-        *access_tokens.token_findings(settings),
-        installation.clients_finding(catalog.Folders.of_this_machine()),
-    ]
+    findings += access_tokens.token_findings(settings)
+    findings.append(installation.clients_finding(catalog.Folders.of_this_machine()))
     ok = all(finding.ok for finding in findings)
     rows = output.Rows("part", "", "finding")
     for finding in findings:

@@ -225,12 +225,10 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
 def _plan(pending: backup.PendingMigration) -> list[str]:
     if not pending.steps:
         return [f"{pending.location} is up to date: nothing to migrate"]
-    lines = [
-        f"{pending.location} has schema {pending.revision}. To be done:",
-        *(f"  {step.revision}: {step.purpose}" for step in pending.steps),
-    ]
+    head = f"{pending.location} has schema {pending.revision}. To be done:"
+    steps = (f"  {step.revision}: {step.purpose}" for step in pending.steps)
     stop = f"Stop all servers first, and copy the database: {pending.dump_command}"
-    return [*lines, stop if pending.dump_command else "The file is copied into the backups folder first."]
+    return [head, *steps, stop if pending.dump_command else "The file is copied into the backups folder first."]
 
 
 # The commands that list projects, and move what is in one to another.

@@ -119,8 +119,7 @@ def parse_instant(value: str, what: str, zone: tzinfo = UTC) -> datetime:
     A time that names an offset keeps it, because its day is the one it was said on; "Z" only names an instant.
     `what` names the value in the error. Raises InputError.
     """
-    named = parse_date(value)
-    if named is not None and named[1] == "day":
+    if (named := parse_date(value)) is not None and named[1] == "day":
         return in_zone(span_of(*named, zone).first, zone)
     # datetime.fromisoformat reads a date with a zone, such as 2026-05-08+02:00, as a time of that day.
     try:
@@ -141,11 +140,8 @@ def parse_until(value: str, what: str, zone: tzinfo = UTC) -> datetime:
 
 def parse_span(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
     """Return the stretch that an ISO 8601 time, day, month or year names. Raises InputError, see `parse_instant`."""
-    named = parse_date(value)
-    if named is not None:
-        return span_of(*named, zone)
-    instant = parse_instant(value, what, zone).astimezone(UTC)
-    return TimeSpan(instant, instant)
+    at, precision = parse_time(value, what, zone)
+    return span_of(at.astimezone(UTC), precision, zone)
 
 
 def parse_range(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:

@@ -203,8 +203,7 @@ def _read(filters: Any, zone: tzinfo, depth: int = 0) -> Filter:
         if key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping)):
             if key.upper() != "NOT" and not isinstance(value, list):
                 raise InputError(f"{key.upper()} needs a list of filters")
-            inner = tuple(_read(part, zone, depth + 1) for part in as_list(value))
-            parts.append(Filter(inner, key.upper()))
+            parts.append(Filter(tuple(_read(part, zone, depth + 1) for part in as_list(value)), key.upper()))
         else:
             parts += _conditions(key, value, zone)
     return Filter(tuple(parts))

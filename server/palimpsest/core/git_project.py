@@ -106,10 +106,9 @@ def repository_of(folder: Path) -> Repository:
         git = place / ".git"
         if git.exists():
             common = _common_folder(git)
-            remotes = _remotes(common / "config")
-            url = remotes.get("origin") or next(iter(remotes.values()), "")
-            root = _root(place, common)
-            return Repository(_normal(root), _host_and_path(url), place.name, _created(common))
+            remotes = [(found["name"], found["url"]) for found in _REMOTE.finditer(_read(common / "config"))]
+            url = next((url for name, url in remotes if name == "origin"), remotes[0][1] if remotes else "")
+            return Repository(_normal(_root(place, common)), _host_and_path(url), place.name, _created(common))
     return Repository(gone=tuple(_normal(place) for place in (folder, *folder.parents) if not place.exists()))
 
 
@@ -143,18 +142,9 @@ def _common_folder(git: Path) -> Path:
     return (own / common_dir).resolve() if common_dir else own
 
 
-def _remotes(config: Path) -> dict[str, str]:
-    """Return the URLs of a repository's remotes by name."""
-    urls: dict[str, str] = {}
-    for remote in _REMOTE.finditer(_read(config)):
-        urls.setdefault(remote["name"], remote["url"])
-    return urls
-
-
 def _host_and_path(url: str) -> str:
     """Return host and path of a URL, or "" for a local path, which is different on every machine."""
-    match = _URL.match(url)
-    if match is None or url.startswith(("/", ".", "file:")):
+    if (match := _URL.match(url)) is None or url.startswith(("/", ".", "file:")):
         return ""
     return f"{match['host'].lower()}/{match['path'].strip('/')}"
 

@@ -24,6 +24,11 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 # A callback for long work. It receives how many items are done and how many there are in total.
 Progress: TypeAlias = Callable[[int, int], None]
 
+
+def unseen(_done: int, _total: int) -> None:
+    """Show no progress."""
+
+
 # A callback for a long call. It receives a few words that say what the call is doing.
 ReportProgress: TypeAlias = Callable[[str], Awaitable[None]]
 

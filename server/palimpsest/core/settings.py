@@ -442,8 +442,7 @@ class Settings(BaseSettings):
     def _providers_need_places(self) -> Settings:
         for section, needed_by in _NEEDED.items():
             choice = getattr(self, section)
-            needed = needed_by.get(choice.provider)
-            if needed and not getattr(choice.config, needed):
+            if (needed := needed_by.get(choice.provider)) and not getattr(choice.config, needed):
                 raise ValueError(f"{section}.provider = '{choice.provider}' needs {section}.config.{needed}")
         return self
 

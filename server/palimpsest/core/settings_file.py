@@ -80,11 +80,8 @@ def _known(place: str, given: Mapping[str, Any], model: type[BaseModel], sentenc
         sentences.append(
             f"{place or 'this configuration'} has no {', '.join(unknown)} with Palimpsest, and goes without"
         )
-    return {
-        key: value
-        for key, value in given.items()
-        if key not in unknown and (value is not None or key not in never_none)
-    }
+    without = {*unknown, *(key for key in never_none if given.get(key) is None)}
+    return {key: value for key, value in given.items() if key not in without}
 
 
 def _section(name: str, given: Mapping[str, Any], section: type[BaseModel], sentences: list[str]) -> Mapping[str, Any]:

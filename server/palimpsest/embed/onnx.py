@@ -220,9 +220,7 @@ def _tokenizer(file: Path, max_tokens: int) -> Any:
 def _digest(folder: Path, model: Path, how: str) -> str:
     """Return a short hash of the model's files, and of how they are used. Raises EmbedderError for changed files."""
     digest, record = hashlib.sha256(how.encode()), _read(folder, RECORD)
-    for file in sorted(model.parent.glob(f"{model.name}*")):
-        if file.suffix == ".partial":
-            continue
+    for file in sorted(path for path in model.parent.glob(f"{model.name}*") if path.suffix != ".partial"):
         with file.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256")
         if record and record["files"].get(file.relative_to(folder).as_posix()) != found.hexdigest():

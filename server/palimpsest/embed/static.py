@@ -38,8 +38,7 @@ class StaticEmbedder(PlainEmbedder):
         with raised_as(EmbedderError, "the static embedder cannot be loaded", advice, Exception):
             from tokenizers import Tokenizer  # noqa: PLC0415 - slow to import
 
-            spec = importlib.util.find_spec("wordllama")
-            if spec is None or spec.origin is None:
+            if (spec := importlib.util.find_spec("wordllama")) is None or spec.origin is None:
                 raise FileNotFoundError("the package wordllama is not installed")
             folder = Path(spec.origin).parent
             self._weights = _mapped_vectors(folder / WEIGHTS)

@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.protocols import Embedder, Progress, Vector
+from palimpsest.core.protocols import Embedder, Progress, Vector, unseen
 from palimpsest.store import contextual_keys, documents, entries
 from palimpsest.store.documents import EmbeddedText
 from palimpsest.store.graph import relations
@@ -53,7 +53,7 @@ class Backfill:
         self._refused = 0
         self.is_finished = False
 
-    def run(self, stopped: Callable[[], bool] = lambda: False, progress: Progress | None = None) -> int:
+    def run(self, stopped: Callable[[], bool] = lambda: False, progress: Progress = unseen) -> int:
         """Embed entries until none waits or `stopped` says so, and return how many were embedded so far.
 
         A text that the embedder refuses is skipped. No ledger connection is open while the embedder is called.
@@ -68,8 +68,7 @@ class Backfill:
         last_error: EmbedderError | None = None
         batch_size, consecutive_refusals = BATCH, 0
         while not stopped() and not self.is_finished:
-            batch = self._next_batch(batch_size)
-            if not batch:
+            if not (batch := self._next_batch(batch_size)):
                 self.is_finished = True
                 break
             try:
@@ -87,8 +86,7 @@ class Backfill:
             self._ledger.run(contextual_keys.give_vectors, self._ledger.full_text, embedded, self._ledger.clock())
             self._last, batch_size, consecutive_refusals = max(batch), min(2 * batch_size, BATCH), 0
             self._done += len(batch)
-            if progress is not None:
-                progress(self._done, max(total, self._done))
+            progress(self._done, max(total, self._done))
         if last_error is not None:
             refused = counted(self._refused, "text")
             raise EmbedderError(f"refused, and left without a vector: {refused}: {last_error}") from last_error

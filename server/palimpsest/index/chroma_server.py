@@ -18,7 +18,7 @@ import numpy as np
 
 from palimpsest.core.errors import VectorIndexError, raised_as
 from palimpsest.core.models import Finding
-from palimpsest.core.protocols import Progress, Vector
+from palimpsest.core.protocols import Progress, Vector, unseen
 from palimpsest.core.settings import VectorStoreConfig
 from palimpsest.core.validation import object_of
 from palimpsest.index.chroma_folder import CONFIGURATION, by_number, collection_of, is_of_user
@@ -287,7 +287,7 @@ class SharedProjection(Projection):
         self._written: StoredState | None = None
         self._seen: StoredState | None = None
 
-    def open(self, progress: Progress | None = None) -> None:
+    def open(self, progress: Progress = unseen) -> None:
         """Connect, and build the index or catch up unless another process is writing.
 
         Raises VectorIndexError and LedgerError.
@@ -297,14 +297,14 @@ class SharedProjection(Projection):
             self._prepare()
             self._work_if_alone(progress, is_counted=True)
 
-    def catch_up(self, progress: Progress | None = None) -> None:
+    def catch_up(self) -> None:
         """Apply the rest of the index log, or build the index anew, unless another process is writing.
 
         Raises VectorIndexError and LedgerError.
         """
         with self._operation():
             if self._server is not None and self.state != "broken":
-                self._work_if_alone(progress)
+                self._work_if_alone(unseen)
 
     def erase(self) -> None:
         """Erase every vector that was stored before the last purge. The next round builds the index anew.
@@ -323,8 +323,7 @@ class SharedProjection(Projection):
         Call it with no ledger connection open. Entries that changed after `log_number` may be missing or out of
         date; `changed_since` returns them.
         """
-        server = self._server
-        if server is None or self.state == "broken":
+        if (server := self._server) is None or self.state == "broken":
             return None
         try:
             if (seen := self._look(server)) is not None:
@@ -356,8 +355,7 @@ class SharedProjection(Projection):
 
     def _look(self, server: SharedIndex) -> tuple[Checkpoint, SharedBuild] | None:
         """Return the checkpoint that the index has now, and its vectors. Return None if it is not complete or valid."""
-        state = server.read(is_search=True)
-        if state is None or state.checkpoint is None:
+        if (state := server.read(is_search=True)) is None or state.checkpoint is None:
             return None
         if self._seen != state:
             with self._ledger.read() as conn:
@@ -366,7 +364,7 @@ class SharedProjection(Projection):
             self._seen = state
         return state.checkpoint, server.open(state.build)
 
-    def _work_if_alone(self, progress: Progress | None, *, is_counted: bool = False) -> None:
+    def _work_if_alone(self, progress: Progress, *, is_counted: bool = False) -> None:
         """Bring the index up to date unless another process is writing to it, and say whether it can be queried."""
         server = self._required_server()
         with suppress(ReplacedError), self._ledger.database.alone_at("index") as is_our_turn:
@@ -376,7 +374,7 @@ class SharedProjection(Projection):
             self._index = seen[1]
         self.state, self.fault = "building" if seen is None else "ready", ""
 
-    def _follow(self, progress: Progress | None, *, is_counted: bool = False) -> None:
+    def _follow(self, progress: Progress, *, is_counted: bool = False) -> None:
         """Apply the rest of the index log, or build the index anew. It must be our turn."""
         server = self._required_server()
         self._written = server.read()

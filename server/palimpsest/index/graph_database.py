@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import GraphStoreError, LedgerError
 from palimpsest.core.models import Finding
-from palimpsest.core.protocols import Progress
+from palimpsest.core.protocols import Progress, unseen
 from palimpsest.core.settings import GraphStore
 from palimpsest.core.threads import Threads
 from palimpsest.store import entries
@@ -338,7 +338,7 @@ class GraphProjection:
         if end == self._applied:
             return
         async with self._alone(), self.connect() as copy:
-            await self._follow(copy, await self.reached(copy) or await self._fill(copy, None))
+            await self._follow(copy, await self.reached(copy) or await self._fill(copy, unseen))
         self._applied = end
 
     async def reached(self, copy: GraphCopy) -> GraphCheckpoint | None:
@@ -356,7 +356,7 @@ class GraphProjection:
             )
         return checkpoint if standing == "ours" else None
 
-    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
+    async def rebuild(self, progress: Progress = unseen) -> tuple[int, int]:
         """Replace what the database shows of this ledger, and return the number of its nodes and edges."""
         async with self._alone(), self.connect() as copy:
             await self._follow(copy, await self._fill(copy, progress))
@@ -368,15 +368,13 @@ class GraphProjection:
         for _ in range(MAX_TURNS):
             # A turn that is not ours is left at once: on PostgreSQL each holds a session.
             with ExitStack() as turn:
-                if await self._threads.run(
-                    lambda turn=turn: turn.enter_context(self._ledger.database.alone_at("graph"))
-                ):
+                if await self._threads.run(partial(turn.enter_context, self._ledger.database.alone_at("graph"))):
                     yield
                     return
             await anyio.sleep(TURN_SECONDS)
         raise GraphStoreError("another process is still writing to the graph database. Try again in a minute.")
 
-    async def _fill(self, copy: GraphCopy, progress: Progress | None) -> GraphCheckpoint:
+    async def _fill(self, copy: GraphCopy, progress: Progress) -> GraphCheckpoint:
         """Fill the database anew, and return its checkpoint: the end of the ledger when the filling began."""
         checkpoint = await self.read(partial(GraphCheckpoint.at_start, copy.ledger))
         await copy.clear()
@@ -386,8 +384,7 @@ class GraphProjection:
             ids = [memory_id for _, memory_id in rows]
             await copy.put(await self.read(partial(projected.part_of, memory_ids=ids)), None)
             last, done = rows[-1][0], done + len(rows)
-            if progress is not None:
-                progress(done, max(total, done))
+            progress(done, max(total, done))
         await copy.put(Part(), checkpoint)
         return checkpoint
 
@@ -395,7 +392,7 @@ class GraphProjection:
         """Bring the database from a checkpoint to the end of the ledger."""
         while (steps := await self.read(partial(_next_steps, checkpoint))) != []:
             if steps is None:  # something was purged meanwhile
-                checkpoint = await self._fill(copy, None)
+                checkpoint = await self._fill(copy, unseen)
                 continue
             for part, reached in steps:
                 await copy.put(part, reached)
@@ -467,8 +464,7 @@ async def condition(projection: GraphProjection) -> Finding:
     """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
     name = f"{projection.provider} at {projection.address}"
     async with projection.connect() as copy:
-        checkpoint = await projection.reached(copy)
-        if checkpoint is None:
+        if (checkpoint := await projection.reached(copy)) is None:
             return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import LedgerError, VectorIndexError, logged, raised_as
 from palimpsest.core.files import file_lock, replace_file
-from palimpsest.core.protocols import Progress, Vector, VectorIndex
+from palimpsest.core.protocols import Progress, Vector, VectorIndex, unseen
 from palimpsest.core.validation import object_of
 from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
@@ -201,7 +201,7 @@ class Projection:
         """Return whether `stop` was called."""
         return self._stopping.is_set()
 
-    def open(self, progress: Progress | None = None) -> None:
+    def open(self, progress: Progress = unseen) -> None:
         """Lease a folder, open its index or build a new one, and catch up. Raises VectorIndexError and LedgerError."""
         with self._operation():
             self.state = "building"
@@ -211,7 +211,7 @@ class Projection:
                 self._build(progress)
             delete_outdated(self.root, self._ledger)
 
-    def rebuild(self, progress: Progress | None = None) -> int:
+    def rebuild(self, progress: Progress = unseen) -> int:
         """Replace the index with a new one built from the ledger, and return how many vectors it holds.
 
         Where several processes share it, wait for the one that is writing. Raises VectorIndexError and LedgerError.
@@ -221,7 +221,7 @@ class Projection:
             self._build(progress)
             return self._required_index().count()
 
-    def catch_up(self, progress: Progress | None = None) -> None:
+    def catch_up(self) -> None:
         """Apply the rest of the index log if the index is ready. Rebuild the index if its checkpoint is not valid.
 
         Raises VectorIndexError and LedgerError.
@@ -229,9 +229,8 @@ class Projection:
         with self._operation():
             if self.state != "ready":
                 return
-            valid = self._valid_checkpoint()
-            if valid is None or not self._apply_log(valid, progress):
-                self._build(progress)
+            if (valid := self._valid_checkpoint()) is None or not self._apply_log(valid, unseen):
+                self._build(unseen)
                 delete_outdated(self.root, self._ledger)
 
     def erase(self) -> None:
@@ -347,10 +346,9 @@ class Projection:
         """Return whether this process is to write another batch."""
         return not self._stopping.is_set()
 
-    def _reopen(self, progress: Progress | None) -> bool:
+    def _reopen(self, progress: Progress) -> bool:
         """Open the index in the folder and catch up. Return whether it can be used."""
-        valid = self._valid_checkpoint()
-        if valid is None or self.folder is None:
+        if (valid := self._valid_checkpoint()) is None or self.folder is None:
             return False
         with logged(logger, f"the index in {self.folder} is rebuilt", VectorIndexError):
             self._index = self.open_index(self.folder)
@@ -368,7 +366,7 @@ class Projection:
         logger.warning("the index does not hold as many vectors as the ledger, so it is rebuilt")
         return False
 
-    def _apply_log(self, start: Checkpoint, progress: Progress | None) -> bool:
+    def _apply_log(self, start: Checkpoint, progress: Progress) -> bool:
         """Apply the rows of the index log that follow a checkpoint. Return False if the index must be rebuilt.
 
         A purge by another process begins a new epoch, and what it erased may be in the index. So the checkpoint moves
@@ -389,11 +387,10 @@ class Projection:
             self._write(grouped((row.user_id, row.unit_seq) for row in rows), keys)
             self._save_checkpoint(replace(self._checkpoint, log_number=rows[-1].seq, log_signature=signature))
             done += len(rows)
-            if progress is not None:
-                progress(done, max(total, done))
+            progress(done, max(total, done))
         return True
 
-    def _build(self, progress: Progress | None) -> None:
+    def _build(self, progress: Progress) -> None:
         """Fill an empty index with every vector of the ledger, then apply the log rows written meanwhile."""
         self.state = "building"
         self._begin_build()
@@ -422,7 +419,7 @@ class Projection:
             folder.mkdir(mode=0o700)
         self._index = self.open_index(folder)
 
-    def _fill(self, progress: Progress | None) -> bool:
+    def _fill(self, progress: Progress) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         start = self._ledger.read_with(self.initial_checkpoint.moved_to_newest)
         total = self._ledger.read_with(entry_queries.count_indexed, self.embedder)
@@ -434,12 +431,11 @@ class Projection:
                 batch = entry_queries.indexed_keys(conn, self.embedder, last, self.batch)
             if not batch:
                 self._save_checkpoint(start)
-                return self._apply_log(start, None)
+                return self._apply_log(start, unseen)
             self._write(grouped((user_id, seq) for seq, user_id, _ in batch), {seq: key for seq, _, key in batch})
             last = batch[-1][0]
             done += len(batch)
-            if progress is not None:
-                progress(done, max(total, done))
+            progress(done, max(total, done))
         return True
 
     def _write(self, entries: Mapping[str, Sequence[int]], keys: Mapping[int, Vector]) -> None:
@@ -496,17 +492,17 @@ class Scan(Projection):
     def __init__(self, ledger: Ledger, embedder: str, root: Path) -> None:
         super().__init__(ledger, embedder, refuse_folder, root, layout="exact")
 
-    def open(self, progress: Progress | None = None) -> None:
+    def open(self, progress: Progress = unseen) -> None:
         """Do nothing: the ledger can be searched."""
         del progress
         self.state = "ready"
 
-    def rebuild(self, progress: Progress | None = None) -> int:
+    def rebuild(self, progress: Progress = unseen) -> int:
         """Return how many vectors searches compare with. There is nothing to build. Raises LedgerError."""
         del progress
         return self.count()
 
-    def catch_up(self, progress: Progress | None = None) -> None:
+    def catch_up(self) -> None:
         """Do nothing: there is nothing to catch up with."""
 
     def count(self) -> int:

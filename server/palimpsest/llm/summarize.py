@@ -331,11 +331,8 @@ async def enrich(model: LanguageModel, prompt: Prompt, memories: Sequence[Memory
 
     A memory for which the model gives none in either reply is left out, and so is what is wrong in the second reply.
     """
-    shown = [
-        {"id": number, "text": shorten_to_tokens(memory.text, MAX_TEXT_TOKENS)}
-        for number, memory in enumerate(memories)
-    ]
-    messages = prompt.render(memories=shown)
+    texts = (shorten_to_tokens(memory.text, MAX_TEXT_TOKENS) for memory in memories)
+    messages = prompt.render(memories=[{"id": number, "text": text} for number, text in enumerate(texts)])
     return await ask.ask(model, messages, EnrichReply, partial(_by_id, memories), when_cut=lambda hints: hints)
 
 

@@ -142,8 +142,7 @@ def _in_current_project(conn: Connection, write: Write) -> Write:
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
     """Return a note if the clock was set back. The order of rows does not depend on it, but their dates do."""
-    newest = conn.execute(_NEWEST).scalar_one_or_none()
-    if newest is None or newest - now < CLOCK_SLACK:
+    if (newest := conn.execute(_NEWEST).scalar_one_or_none()) is None or newest - now < CLOCK_SLACK:
         return ()
     return (f"this machine's clock is behind the last change ({iso(newest)}), so new rows get a wrong date",)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.protocols import Progress
+from palimpsest.core.protocols import Progress, unseen
 from palimpsest.store import contextual_keys, entries, schema
 from palimpsest.store.database import Database, LedgerCopy
 from palimpsest.store.rows import UtcTime
@@ -66,10 +66,6 @@ def _copy_rows(rows: sa.Connection, target: Database, conn: sa.Connection, progr
     return counted
 
 
-def _unseen(_done: int, _total: int) -> None:
-    """Show no progress."""
-
-
 def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
     """Begin the epoch after `previous`.
 
@@ -107,7 +103,7 @@ class DatabaseBackups(Backups):
                 _refuse_other_schema(database)
                 with closing(SqliteDatabase.open(path)) as copy, copy.write() as conn, database.read() as rows:
                     create_tables(conn, copy)
-                    _copy_rows(rows, copy, conn, _unseen)
+                    _copy_rows(rows, copy, conn, unseen)
             yield path
 
 
@@ -124,15 +120,14 @@ def replace_rows(database: Database, copy: Path, now: datetime, backups: Backups
         restored.read() as rows,
     ):
         before, epoch = backups.keep(BEFORE_RESTORE, now), entries.epoch(conn)
-        _copy_rows(rows, database, conn, _unseen)
+        _copy_rows(rows, database, conn, unseen)
         begin_epoch(conn, epoch, now)
     return before
 
 
 def _refuse_other_schema(database: Database) -> None:
     """Raise LedgerError unless the ledger has the schema of this version."""
-    revision = stored_revision(database)
-    if revision is None:
+    if (revision := stored_revision(database)) is None:
         raise LedgerError(f"there is no ledger in {database.location} yet. Nothing was copied.")
     if revision != HEAD:
         raise LedgerError(

@@ -239,8 +239,7 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
     read = read_messages(conn, rows.sees(messages, scope), *of_document, *_IS_NUMBERED)
     read = [message for message in read if number in {None, _number(message.external_id)}]
     told = of_pages(conn, [message.id for message in read])
-    none = Gist("")
-    made = [PageWithGist(_number(page.external_id), page, told.get(page.id, none).text) for page in read]
+    made = [PageWithGist(_number(page.external_id), page, told.get(page.id, Gist("")).text) for page in read]
     return sorted(made, key=lambda page: page.number)
 
 

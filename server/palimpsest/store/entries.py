@@ -624,17 +624,14 @@ def ids_beginning(conn: sa.Connection, scope: models.Scope, prefix: str, limit: 
 def _prefix(argument: str) -> str:
     """Return the id, or beginning of one, that a caller's argument starts with. Raises InputError."""
     line = argument.strip().lower()
-    ids = _ID.findall(line)
-    if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
+    if not (ids := _ID.findall(line)) or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
         raise InputError(
             f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
             f"3a090c21, or at least its first {rows.MIN_PREFIX} characters"
         )
     if len(ids) > 1 and not line.startswith("["):
         raise InputError(f"'{argument[:80]}' has several memory ids", Remedy.ONE_ID)
-    if len(ids[0]) == UUID_DIGITS and "-" not in ids[0]:
-        return str(uuid.UUID(ids[0]))
-    return ids[0]
+    return str(uuid.UUID(ids[0])) if len(ids[0]) == UUID_DIGITS and "-" not in ids[0] else ids[0]
 
 
 def _text_of(owner: models.Memory | models.Message) -> str:

@@ -143,9 +143,7 @@ def recorded(table: sa.Table) -> sa.ColumnElement[datetime]:
 
     A row that was imported from another tool has the date of its content beside it. Edits of entities are never.
     """
-    if "recorded_at" not in table.c:
-        return table.c.updated_at
-    return sa.func.coalesce(table.c.recorded_at, table.c.updated_at)
+    return sa.func.coalesce(table.c.recorded_at, table.c.updated_at) if "recorded_at" in table.c else table.c.updated_at
 
 
 def edits(conn: sa.Connection, scope: models.Scope, limit: int, before: int | None = None) -> list[models.Edit]:

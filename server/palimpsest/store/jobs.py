@@ -330,8 +330,7 @@ def enqueue(conn: sa.Connection, scope: Scope, request: JobRequest, now: datetim
     if kind == "learn" and not scope.with_general:
         payload = {**payload, OWN_ONLY: True}
     unfinished = (is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
-    row = conn.execute(sa.select(jobs).where(*unfinished)).one_or_none()
-    if row is None:
+    if (row := conn.execute(sa.select(jobs).where(*unfinished)).one_or_none()) is None:
         insert_job(conn, kind, scope, payload, due_at or now + DEBOUNCE, now)
         return
     known = set(whole_payload(row.payload).get(MESSAGES, ()))
@@ -374,8 +373,7 @@ def with_request(stored: Mapping[str, Any], payload: Mapping[str, Any], due_at: 
 
     Messages never change, so those that the attempt began with are not added again.
     """
-    taken = stored.get(TAKEN)
-    if taken is None:
+    if (taken := stored.get(TAKEN)) is None:
         return joined(stored, payload)
     begun = set(taken.get(MESSAGES, ()))
     added = dict(payload)
@@ -512,8 +510,7 @@ def move(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
     for row in conn.execute(sa.select(jobs).where(*in_project, jobs.c.state != "done")).all():
         scope = replace(to_scope(row), project=new)
         there = is_scope(jobs, scope) & (jobs.c.kind == row.kind) & (jobs.c.state != "done")
-        waiting = conn.execute(sa.select(jobs).where(there)).one_or_none()
-        if waiting is not None:
+        if (waiting := conn.execute(sa.select(jobs).where(there)).one_or_none()) is not None:
             payload = with_request(waiting.payload, whole_payload(row.payload), None)
             values = {"payload": payload, **tried_again(min(waiting.due_at, row.due_at))}
             conn.execute(sa.update(jobs).where(jobs.c.seq == waiting.seq).values(**values))
@@ -584,8 +581,7 @@ def progress(conn: sa.Connection, job: Job, learned: int, notes: Sequence[str]) 
 
     After progress the failures are counted from the first again.
     """
-    row = _under_way(conn, job)
-    if row is None:
+    if (row := _under_way(conn, job)) is None:
         return
     told = notes if _is_whole(row, job) else ()
     notes = list(dict.fromkeys((*row.result.get(NOTES, ()), *told)))
@@ -599,8 +595,7 @@ def finish(conn: sa.Connection, job: Job, error: str, again_at: datetime | None,
 
     What was asked for meanwhile, or is to be done at `again_at`, waits as a job of its own.
     """
-    row = _under_way(conn, job)
-    if row is None:
+    if (row := _under_way(conn, job)) is None:
         return
     if error:
         error = error if _is_whole(row, job) else ERASED_MEANWHILE

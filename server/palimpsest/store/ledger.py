@@ -107,9 +107,8 @@ class Ledger:
         with self._write(writes[0].scope.user_id if writes else None) as conn:
             for write in writes:
                 edit = applied[0].edit if applied else write.edit
-                write = replace(write, edit=edit)  # noqa: PLW2901 - the same write, with its number
-                now = self.now(write.scope.user_id)
-                applied.append(apply.apply(conn, self.full_text, write, now, self._max_memories))
+                numbered, now = replace(write, edit=edit), self.now(write.scope.user_id)
+                applied.append(apply.apply(conn, self.full_text, numbered, now, self._max_memories))
         return applied
 
     def note_recalls(self, new: Sequence[usage.NewRecall], since: datetime | None, epoch: str | None) -> str:
@@ -149,8 +148,7 @@ class Ledger:
 
     def erase_free_space(self) -> bool:
         """Rewrite the database so that erased rows leave no trace. Return False if part of it is still in use."""
-        complete = self.database.erase_free_space()
-        if complete:
+        if complete := self.database.erase_free_space():
             self.run(purge.note_free_space_erased)
         return complete
 

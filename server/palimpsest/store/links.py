@@ -52,16 +52,12 @@ def linked_with(conn: Connection, scope: Scope, memory: Memory) -> list[LinkedMe
     return [LinkedMemory(other, own.get(other.id) or theirs.get(other.id, "")) for other in others]
 
 
-def _linked() -> Any:
-    """Go along the links in both directions. Each half uses an index."""
-    ends = (memory_links.c.memory_id, memory_links.c.other_id)
-    pairs = union(*(select(start, end).where(start.in_(listed("ids"))) for start, end in (ends, ends[::-1]))).subquery()
-    start, end = pairs.c
-    is_entry = and_(vectors.c.kind == "memory", vectors.c.owner_id == end)
-    return select(start, end, vectors.c.seq).join(vectors, is_entry)
-
-
-_LINKED = _linked()
+# Both directions of the links. Each half uses an index.
+_ENDS = (memory_links.c.memory_id, memory_links.c.other_id)
+_halves = (select(start, end).where(start.in_(listed("ids"))) for start, end in (_ENDS, _ENDS[::-1]))
+_start, _end = union(*_halves).subquery().c
+_IS_ENTRY = and_(vectors.c.kind == "memory", vectors.c.owner_id == _end)
+_LINKED = select(_start, _end, vectors.c.seq).join(vectors, _IS_ENTRY)
 
 
 # Look after links: erase what a purge takes from others, and follow ids that changed.
@@ -100,7 +96,7 @@ def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequ
         without = partial(_without, erased, is_beside=row.id in erased.beside)
         if row.id not in erased.ids and _rewrite(conn, row, without):
             changed.add(row.id)
-    for end in (memory_links.c.memory_id, memory_links.c.other_id):
+    for end in _ENDS:
         conn.execute(delete(memory_links).where(among(end, erased.ids)))
     return changed
 
@@ -146,8 +142,7 @@ def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -
     edits = select(history.c.change).where(among(history.c.memory_id, memory_ids), history.c.stage == LINK)
     in_edits = (history.c.change.in_(edits), history.c.stage == LINK)
     beside = set(conn.execute(select(history.c.memory_id).where(*in_edits)).scalars())
-    ends = (memory_links.c.memory_id, memory_links.c.other_id)
-    for one, other in (ends, ends[::-1]):
+    for one, other in (_ENDS, _ENDS[::-1]):
         beside.update(conn.execute(select(one).where(among(other, memory_ids))).scalars())
     return _Erased(frozenset(memory_ids), content_words(" ".join(texts)), frozenset(beside))
 
@@ -172,14 +167,11 @@ def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, Abst
         if version.stage == LINK:
             from_background |= labels - before
         before = labels
-        new = change(
-            {name: state[name] for name in PARTS}, version.new_memory or version.old_memory or "", from_background
-        )
-        if any(new[name] != state[name] for name in PARTS):
+        old = {name: state[name] for name in PARTS}
+        if (new := change(old, version.new_memory or version.old_memory or "", from_background)) != old:
             conn.execute(update(history).where(history.c.seq == version.seq).values(state={**version.state, **new}))
     old = {name: getattr(row, name) for name in PARTS}
-    new = change(old, row.text, from_background)
-    if all(new[name] == old[name] for name in PARTS):
+    if (new := change(old, row.text, from_background)) == old:
         return False
     conn.execute(update(memories).where(memories.c.id == row.id).values(**new))
     put(conn, memories_by_id(conn, [row.id])[row.id])

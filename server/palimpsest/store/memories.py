@@ -363,12 +363,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def in_order(pinned: Iterable[Memory]) -> list[Memory]:
     """Return pinned memories in the order of the block: by number, then the others as they came."""
-
-    def place(memory: Memory) -> tuple[bool, float]:
-        value = memory.metadata[PINNED]
-        return value is True, 0.0 if value is True else float(value)
-
-    return sorted(pinned, key=place)
+    return sorted(pinned, key=lambda memory: (memory.metadata[PINNED] is True, float(memory.metadata[PINNED])))
 
 
 def pinned_memories(conn: sa.Connection, scope: Scope) -> list[Memory]:
@@ -432,13 +427,9 @@ def check(conn: sa.Connection, blocks: GrownBlocks, *, may_exceed: bool) -> list
         chars = sum(map(pinned_size, block))
         if chars > MAX_CHARS and grown > 0 and not may_exceed:
             raise InputError(_refusal(block, chars), Remedy.UNPIN)
-        notes.append(_use(chars))
+        beyond = ", which is too much: shorten or unpin some" if chars > MAX_CHARS else ""
+        notes.append(f"pinned: {chars:,} of {MAX_CHARS:,} characters{beyond}")
     return notes
-
-
-def _use(chars: int) -> str:
-    beyond = ", which is too much: shorten or unpin some" if chars > MAX_CHARS else ""
-    return f"pinned: {chars:,} of {MAX_CHARS:,} characters{beyond}"
 
 
 def pinned_size(memory: Memory) -> int:

@@ -103,8 +103,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
     """Return the messages that each memory was learned from, oldest first."""
-    said = rows.rows_for(conn, _SOURCES, memory_ids)
-    return rows.grouped((row.memory_id, rows.to_message(row)) for row in said)
+    return rows.grouped((row.memory_id, rows.to_message(row)) for row in rows.rows_for(conn, _SOURCES, memory_ids))
 
 
 _SOURCES = (
@@ -167,15 +166,11 @@ def speakers(conn: Connection, user_id: str) -> list[str]:
     return list(conn.execute(_SPEAKERS, {"user_id": user_id}).scalars().all())
 
 
-def _speakers() -> rows.Query:
-    first = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
-    names = first.where(messages.c.name != "").cte(recursive=True)
-    following = first.where(messages.c.name > names.c.name).scalar_subquery()
-    names = names.union_all(select(following).where(names.c.name.is_not(None)))
-    return select(names.c.name).where(names.c.name.is_not(None)).limit(MAX_SPEAKERS)
-
-
-_SPEAKERS = _speakers()
+_first = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
+_begun = _first.where(messages.c.name != "").cte(recursive=True)
+_following = _first.where(messages.c.name > _begun.c.name).scalar_subquery()
+_names = _begun.union_all(select(_following).where(_begun.c.name.is_not(None)))
+_SPEAKERS = select(_names.c.name).where(_names.c.name.is_not(None)).limit(MAX_SPEAKERS)
 
 
 def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
@@ -360,8 +355,7 @@ def messages_in(
 def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> int | None:
     """Return the row that stands `count` + 1 living messages before one in its conversation; None if there is none."""
     named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, rows.sees(messages, scope))
-    row = conn.execute(named).one_or_none()
-    if row is None:
+    if (row := conn.execute(named).one_or_none()) is None:
         return None
     in_session = (messages.c.session_id == row.session_id, rows.is_living(messages, scope))
     before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())
@@ -401,8 +395,7 @@ def list_messages(
     if after is not None:
         query = query.where(table.c.said_at <= after.said_at)
         query = query.where(or_(table.c.said_at < after.said_at, table.c.seq < after.row))
-    found = conn.execute(query)
-    return [(MessagePosition(row.said_at, row.seq), rows.to_message(row)) for row in found]
+    return [(MessagePosition(row.said_at, row.seq), rows.to_message(row)) for row in conn.execute(query)]
 
 
 def _rows_within(bounds: MessageBounds) -> FromClause:
@@ -478,9 +471,8 @@ def contents_of(conn: Connection, scope: Scope, content_hashes: Sequence[str]) -
 def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) -> list[StoredMessage]:
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
     names = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")
-    query = select(*(messages.c[name] for name in names)).where(
-        messages.c.user_id == user_id, rows.among(messages.c.content_hash, content_hashes), messages.c.external_id != ""
-    )
+    has_text = (messages.c.user_id == user_id, rows.among(messages.c.content_hash, content_hashes))
+    query = select(*(messages.c[name] for name in names)).where(*has_text, messages.c.external_id != "")
     return [StoredMessage(*row) for row in conn.execute(query)]
 
 

@@ -46,12 +46,9 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository) -> Ident
         paths = (_alias(conn, user_id, "path", path) for path in repository.gone)
         return next((alias.project for alias in paths if alias is not None), ""), ()
     here = _alias(conn, user_id, "path", repository.path)
-    remote = _by_remote(conn, user_id, repository.remote)
-    if remote is not None:
+    if (remote := _by_remote(conn, user_id, repository.remote)) is not None:
         return _known_by_remote(conn, user_id, repository, here, remote)
-    if here is not None:
-        return _known_by_path(conn, user_id, repository, here)
-    return _unknown(conn, user_id, repository)
+    return _unknown(conn, user_id, repository) if here is None else _known_by_path(conn, user_id, repository, here)
 
 
 def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
@@ -193,8 +190,7 @@ def _unknown(conn: sa.Connection, user_id: str, repository: Repository) -> Ident
 
 def _known_by_path(conn: sa.Connection, user_id: str, repository: Repository, here: Alias) -> Identified:
     """Return the project of a repository at a known path, whose remote, if it has one, is new."""
-    remote = repository.remote
-    if not remote:
+    if not (remote := repository.remote):
         return here.project, ()
     if _is_another(here, repository) and _has_alias(conn, user_id, here.project, "remote"):
         return scope_part("project", remote), (_path(repository, remote), Alias("remote", remote, remote))
@@ -267,8 +263,7 @@ def namesakes(conn: sa.Connection, user_id: str, project: str, name: str, entity
 
     "other" fits every type, because it is not known then. Entities that were merged are left out, and the user's own.
     """
-    values = {"user_id": user_id, "project": project, "key": name_key(name)}
-    rows = conn.execute(_BY_NAME, values)
+    rows = conn.execute(_BY_NAME, {"user_id": user_id, "project": project, "key": name_key(name)})
     return [row for row in rows if row.type == entity_type or "other" in (row.type, entity_type)]
 
 

@@ -34,9 +34,8 @@ KEPT = 12
 def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
     """Store a summary with what it rests on, which the oldest ones lose."""
     of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
-    newest = conn.execute(sa.select(sa.func.max(summaries.c.seq)).where(*of_kind)).scalar()
-    erased = meta_value(conn, ERASED_AT)
-    if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
+    newest: int = conn.execute(sa.select(sa.func.max(summaries.c.seq)).where(*of_kind)).scalar() or 0
+    if max(newest, int(meta_value(conn, ERASED_AT) or 0)) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
     said = {name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")}
     values = {**scope_values(summary.scope), **said, "model": provenance.model, "prompt": provenance.prompt}

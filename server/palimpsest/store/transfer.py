@@ -309,8 +309,7 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
     """Reserve as many edit numbers for an import as its file has edits, before its first batch."""
     if not edits:
         return
-    begun = meta_value(conn, state.key)
-    if begun is not None:
+    if (begun := meta_value(conn, state.key)) is not None:
         state.base = int(begun)
         return
     state.base = next_edit_number(conn) - 1

@@ -31,11 +31,10 @@ class _Span(NamedTuple):
 
 def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
-    if request.since is not None:
+    if (since := request.since) is not None:
         # With microseconds, so that `_covers` can tell later which edits were undone.
-        instant = request.since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        instant = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
         tx = _as_stage(tx, f"{UNDO} since {instant}")
-        since = request.since
         return _revert(tx, lambda rows: and_(recorded(rows) >= since, rows.c.stage != MOVE))
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
@@ -211,8 +210,7 @@ def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
         past = writes.without_past_end(past, tx.now)
         if past.superseded_by is not None and not writes.waits_for(tx, past):
             past = writes.freed(tx, past)  # the plan has begun, and would close it again
-    duplicate = find_duplicate(tx.conn, past.scope, past.text)
-    if duplicate is not None:
+    if (duplicate := find_duplicate(tx.conn, past.scope, past.text)) is not None:
         raise InputError(
             f"memory {duplicate.id[:8]} says the same as {past.id[:8]} would again ('{past.text[:60]}'), so nothing "
             "was undone. Delete that one first"

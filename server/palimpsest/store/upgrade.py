@@ -68,13 +68,9 @@ def pending(database: Database) -> PendingMigration:
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - as in `_alembic`
 
     scripts = ScriptDirectory.from_config(_alembic())
-    steps = reversed([*scripts.iterate_revisions(HEAD, revision)])
-    return PendingMigration(
-        database.location,
-        revision,
-        tuple(Step(step.revision, (step.doc or "").strip()) for step in steps),
-        database.dump_command,
-    )
+    found = reversed([*scripts.iterate_revisions(HEAD, revision)])
+    steps = tuple(Step(each.revision, (each.doc or "").strip()) for each in found)
+    return PendingMigration(database.location, revision, steps, database.dump_command)
 
 
 def stored_revision(database: Database) -> str | None:

@@ -72,8 +72,7 @@ def note_uses(conn: sa.Connection, uses: Mapping[str, Use], named: Mapping[tuple
 
 def _put(conn: sa.Connection, memory_id: str, times: int, at: datetime) -> None:
     """Add uses to those of a memory."""
-    known = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
-    if known is None:
+    if (known := conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()) is None:
         row = {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at}
         conn.execute(sa.insert(memory_uses), row)
         return
@@ -98,8 +97,7 @@ def restore(conn: sa.Connection, memory_id: str, strength: int | None, used_at: 
 
 def give(conn: sa.Connection, memory_id: str, other_id: str) -> None:
     """Add the uses of a memory to those of another one, which says the same."""
-    row = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
-    if row is not None:
+    if (row := conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()) is not None:
         _put(conn, other_id, row.strength - FIRST_STRENGTH, row.used_at)
         erase_uses(conn, [memory_id])
 

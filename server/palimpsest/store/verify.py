@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from palimpsest.core.models import Kind, Memory, Provenance, Scope
-from palimpsest.core.protocols import Progress
+from palimpsest.core.protocols import Progress, unseen
 from palimpsest.store import contextual_keys
 from palimpsest.store import schema as db
 from palimpsest.store.database import Database, FullText, FullTextColumns
@@ -78,12 +78,7 @@ def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator
     }
     for row in conn.execute(select(db.mentions)):
         owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
-        if (
-            owner is None
-            or entity is None
-            or entity.user_id != owner.user_id
-            or entity.project not in ("", owner.project)
-        ):
+        if not owner or not entity or entity.user_id != owner.user_id or entity.project not in ("", owner.project):
             yield row.seq
 
 
@@ -165,7 +160,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     if faults.file or faults.words or faults.owners or faults.orphans:
         contextual_keys.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
     # Other processes may have written since the faults were found, and the full text is whole now.
-    faults = verify(conn, database, lambda _done, _total: None)
+    faults = verify(conn, database, unseen)
     conn.execute(delete(db.means))  # a stored sum may have a wrong length; at the end they are written again
     full_text.remove(conn, sorted(faults.orphans))
     conn.execute(delete(db.vectors).where(among(db.vectors.c.seq, faults.orphans)))

@@ -695,8 +695,7 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
         going_on = update_row(tx, memory, freed(tx, memory))
         record(tx, Event.UPDATE, going_on, old=memory.text)
         return Outcome(Event.UPDATE, going_on, previous=memory.text)
-    duplicate = find_duplicate(tx.conn, memory.scope, memory.text)
-    if duplicate is not None:
+    if (duplicate := find_duplicate(tx.conn, memory.scope, memory.text)) is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
     living = replace(without_past_end(memory, tx.now), deleted_at=None, is_forgotten=False)
     restored = update_row(tx, memory, freed(tx, living))
@@ -792,8 +791,7 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
     title = one_line(conversation.title)[:MAX_TITLE_CHARS]
     of_client = {**rows.scope_values(scope), "client": conversation.client, "external_id": external_id}
     newest = select(conversations).filter_by(**of_client).order_by(conversations.c.seq.desc()).limit(1)
-    known = tx.conn.execute(newest).one_or_none()
-    if known is not None:
+    if (known := tx.conn.execute(newest).one_or_none()) is not None:
         if title and title != known.title:
             tx.conn.execute(update(conversations).where(conversations.c.seq == known.seq).values(title=title))
         return str(known.session_id)
@@ -811,8 +809,7 @@ def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | 
 
 def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> bool:
     """Store a conversation of an import, or its title if that is new. Return whether the row is new."""
-    known = find_conversation(conn, scope, item["session_id"])
-    if known is None:
+    if (known := find_conversation(conn, scope, item["session_id"])) is None:
         values = {name: item[name] for name in ITEM} | {"created_at": item["created_at"]}
         conn.execute(insert(conversations).values(user_id=scope.user_id, **values))
     elif item["title"]:
@@ -841,15 +838,13 @@ def store(
 
     They belong to `conversation`, or, without one, to sessions that a silence ends.
     """
-    earlier = _stored_by_earlier_call(tx, messages_in)
-    if earlier is not None:
+    if (earlier := _stored_by_earlier_call(tx, messages_in)) is not None:
         return earlier, frozenset()
     session_id = "" if conversation is None else record_conversation(tx, messages_in[0].scope, conversation)
     stored: dict[str, Message] = {}
     new_ids: set[str] = set()
     for message in messages_in:
-        known = _find_known(tx, message)
-        if known is None:
+        if (known := _find_known(tx, message)) is None:
             known = _insert_message(tx, message, session_id or _session_id(tx, message))
             new_ids.add(known.id)
         stored[known.id] = known
@@ -919,19 +914,14 @@ def _insert_message(tx: Transaction, message: Message, session_id: str) -> Messa
 RECENT = 50
 
 
-def _last() -> rows.Query:
-    recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
-    newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
-    return newest.where(~exists().where(rows.agree(recent, conversations, (*rows.SCOPE, "session_id"))))
-
-
-_LAST = _last()
+_recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
+_newest = select(_recent.c.session_id, _recent.c.said_at).order_by(_recent.c.seq.desc()).limit(1)
+_LAST = _newest.where(~exists().where(rows.agree(_recent, conversations, (*rows.SCOPE, "session_id"))))
 
 
 def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
     """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
-    found = read_messages(tx.conn, messages.c.id == message_id, rows.sees(messages, tx.scope))
-    if not found:
+    if not (found := read_messages(tx.conn, messages.c.id == message_id, rows.sees(messages, tx.scope))):
         raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
     message = found[0]
     if (message.deleted_at is not None) is deleted:

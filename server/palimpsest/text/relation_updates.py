@@ -195,11 +195,14 @@ def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
     return tuple(replace(relation, since=since_of(relation, since)) for relation in owner.relations)
 
 
-def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) -> tuple[Relation, ...]:
+def begun(
+    text: str, relations: Sequence[Relation], date_places: Iterable[int], *, has_end: bool
+) -> tuple[Relation, ...]:
     """Return the relations of a new text: those that did not begin at its date have none.
 
-    Of several, those began then that are stated in the same clause as a date, if there are such, else those that are
-    done and not those that last, as a job. Who somebody is to another neither begins nor ends with a trip of both.
+    Of several, those began then that are stated in the same clause as a date, if there are such. Otherwise a job and
+    whatever else lasts did not, unless the text has an end. Who somebody is to another neither begins nor ends with a
+    trip of both.
     """
     if not all(is_timeless(relation) or is_tie(relation) for relation in relations):
         ties = [relation for relation in relations if is_tie(relation) and relation.since is None]
@@ -208,7 +211,7 @@ def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) 
     places = list(date_places)
     clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
     beside = [one for one in open_ones if any(has_name(words_in(part), part, one.destination) for part in clauses)]
-    began = beside or [relation for relation in open_ones if not is_standing(relation)] or open_ones
+    began = beside or [relation for relation in open_ones if not (has_end or is_standing(relation))] or open_ones
     others = [relation for relation in open_ones if relation not in began]
     return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
 

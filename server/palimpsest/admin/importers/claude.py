@@ -114,10 +114,11 @@ def _conversation(conversation: dict[str, Any], reading: Reading) -> records.Imp
         messages += [
             records.ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files
         ]
-        pictures = _pictures(message)
+        kinds = [object_of(block).get("type") for block in list_of(message.get("content"))]
+        # As blocks, or as files, of which the export has the names.
+        pictures = kinds.count("image") + sum(map(_is_picture, list_of(message.get("files"))))
         skipped[records.PICTURES] += pictures
         content = "\n".join(filter(None, (_content(message), *[PICTURE] * pictures)))
-        kinds = [object_of(block).get("type") for block in list_of(message.get("content"))]
         skipped[records.NOT_SAID] += sum(kind not in ("text", "image") for kind in kinds)
         if content:
             messages.append(records.ImportedMessage(message_id, role, content, said_at))
@@ -138,12 +139,6 @@ def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str
     others = [file for file in list_of(message.get("files")) if not _is_picture(file)]
     skipped[records.NOT_SAID] += len(attachments) - len(texts) + len(others)
     return texts
-
-
-def _pictures(message: dict[str, Any]) -> int:
-    """Return how many pictures a message has: as blocks, or as files, of which the export has the names."""
-    blocks = [block for block in list_of(message.get("content")) if object_of(block).get("type") == "image"]
-    return len(blocks) + sum(map(_is_picture, list_of(message.get("files"))))
 
 
 def _is_picture(file: Any) -> bool:

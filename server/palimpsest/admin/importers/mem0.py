@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from palimpsest.admin.importers import records
@@ -38,19 +37,15 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
     advice = f". {records.EXPECTED}"
     with raised_as(InputError, fault, advice, sqlite3.Error), closing(sqlite3.connect(place, uri=True)) as database:
         database.text_factory = partial(str, encoding="utf-8", errors="replace")
-        if not _has_history(source.path, database):
+        columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
+        if {"seq", "state", "stage"} <= columns:
+            raise InputError(f"{source.path} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
+        if not columns >= _COLUMNS:
             return None
         database.row_factory = sqlite3.Row
         rows = [dict(row) for row in database.execute("SELECT * FROM history ORDER BY rowid")]
     reading = Reading(now)
     return ImportedFile("mem0-history", tuple(_history_memories(rows, reading)), notes=reading.notes)
-
-
-def _has_history(file: Path, database: sqlite3.Connection) -> bool:
-    columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
-    if {"seq", "state", "stage"} <= columns:
-        raise InputError(f"{file} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
-    return columns >= _COLUMNS
 
 
 def _history_memories(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[ImportedMemory]:

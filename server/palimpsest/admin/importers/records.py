@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, read_plain_file
+from palimpsest.core.filters import as_list
 from palimpsest.core.models import PICTURE, Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimmed
 
@@ -285,14 +286,10 @@ def _source_of(file: Path, sizes: Mapping[str, int], read: Callable[[str], bytes
     values = {name: _parsed(f"{file}, {name}", read(name)) for name in known}
     parts = [values[name] for name in conversations]
     value = parts[0] if len(parts) == 1 else [item for part in parts for item in list_of(part)]
-    others = [item for name in beside for item in _listed(values[name])]
+    others = [item for name in beside for item in as_list(values[name])]
     unread = _names_of_files(path for path, name in below.items() if name not in known)
     name = f"{file}, {conversations[0]}" if conversations else str(file)
     return SourceFile(file, name, value=value, items=_items_of(value), beside=others, unread=unread)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list_of(value) if isinstance(value, list) else [value]
 
 
 def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
@@ -333,4 +330,4 @@ def _values_of_lines(name: str, text: str) -> Iterator[Any]:
 
 def _items_of(value: Any) -> list[Any]:
     whole = object_of(value)
-    return next((list_of(whole[key]) for key in _LIST_KEYS if isinstance(whole.get(key), list)), _listed(value))
+    return next((list_of(whole[key]) for key in _LIST_KEYS if isinstance(whole.get(key), list)), as_list(value))

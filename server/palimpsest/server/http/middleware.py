@@ -218,9 +218,7 @@ def _receive_once(body: bytearray, receive: Receive) -> Receive:
     unread: list[bytearray] = [body]
 
     async def receive_body() -> Message:
-        if unread:
-            return {"type": "http.request", "body": bytes(unread.pop()), "more_body": False}
-        return await receive()
+        return {"type": "http.request", "body": bytes(unread.pop()), "more_body": False} if unread else await receive()
 
     return receive_body
 

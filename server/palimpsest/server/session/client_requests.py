@@ -164,8 +164,7 @@ class OpenCalls:
 
         Raises PalimpsestError if no call with this id waits, or ended recently.
         """
-        continuation = self._by_id.get(continuation_id)
-        if continuation is None:
+        if (continuation := self._by_id.get(continuation_id)) is None:
             raise PalimpsestError(CALL_ENDED)
         for key, reply in replies.items():
             continuation.reply(key, reply)

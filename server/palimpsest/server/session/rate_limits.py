@@ -289,14 +289,12 @@ class Calls:
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
-        request = _http_request(ctx.request)
-        if request is None:
+        if (request := _http_request(ctx.request)) is None:
             return None
         if current_grant() is OPEN:  # without access tokens, all callers are one
             return Threads((self._shared,), (self._writing,))
         caller = caller_of(request.scope)
-        threads = self._by_caller.get(caller)
-        if threads is None:
+        if (threads := self._by_caller.get(caller)) is None:
             own, own_writing = anyio.CapacityLimiter(THREADS_PER_CALLER), anyio.CapacityLimiter(1)
             threads = Threads((own, self._shared), (own_writing, self._writing), self.shares, caller)
             self._by_caller[caller] = threads

@@ -86,8 +86,7 @@ class Subscribers(InMemorySubscriptionBus):
             shown, known = visible(uri[:MAX_URI_CHARS]), ", ".join(f"{SCHEME}{name}" for name in (*LISTS, "ID"))
             raise MCPError(INVALID_PARAMS, f"changes of '{shown}' are not announced; subscribe to one of {known}")
         connection = _connection(ctx)
-        subscription = self._by_connection.get(connection)
-        if subscription is None:
+        if (subscription := self._by_connection.get(connection)) is None:
             subscription = self._by_connection[connection] = Subscription(current_grant())
             connection.exit_stack.callback(self._by_connection.pop, connection, None)
         subscription.uris[uri] = None

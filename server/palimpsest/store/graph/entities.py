@@ -45,8 +45,7 @@ def entities_named(
     The keys are `name_key` of the names. What was merged counts as what it was merged into. With `as_of` these are the
     entities that memories of that time mention.
     """
-    named = roots_named(conn, scope, names)
-    if not named:
+    if not (named := roots_named(conn, scope, names)):
         return {}
     roots = {root.id: root for found in named.values() for root in found}
     seen = seen_roots(conn, scope, roots, as_of=as_of)
@@ -64,8 +63,7 @@ def roots_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[st
     keys = sorted({name_key(name) for name in names} - {""})
     known = identity.candidates_of(conn, scope, keys, with_projects=False)
     named = {key: [candidate.root for candidate in found] for key, found in known.items()}
-    own = identity.users_own(conn, scope.user_id)
-    if own is not None:
+    if (own := identity.users_own(conn, scope.user_id)) is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
         named |= {key: [own, *(other for other in named.get(key, ()) if other.id != own.id)] for key in own_keys}
@@ -79,8 +77,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
     """
     if not identity.knows_any(conn, scope.user_id):
         return []
-    named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
-    if not named:
+    if not (named := entities_named(conn, scope, name_candidates(text), as_of=as_of)):
         return []
     known: dict[str, EntityType] = {key: found[0].type for key, found in named.items()}
     places: list[Span] = []
@@ -100,9 +97,7 @@ def list_entities(
     newest = func.max(memories.c.stated_at).label("newest")
     # The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
     columns = (mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
-    query = (
-        select(*columns).select_from(memories).outerjoin(mentions, is_mentioned).where(sql.is_living(memories, scope))
-    )
+    query = select(*columns).outerjoin_from(memories, mentions, is_mentioned).where(sql.is_living(memories, scope))
     rows = [row for row in conn.execute(query.group_by(mentions.c.entity_id)) if row.entity_id is not None]
     roots = identity.roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
@@ -290,12 +285,9 @@ def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[E
     counts: Counter[str] = Counter()
     for entity_id, count in conn.execute(_COUNTS, {"ids": list(members)}).all():
         counts[members[entity_id]] += count
-    named: dict[str, dict[Entity, int]] = {}
-    for memory_id, entity_id in meant:
-        root = roots.get(entity_id)
-        if root is not None and not root.is_user:
-            named.setdefault(memory_id, {})[root] = counts[root.id]
-    return named
+    others = {entity_id: root for entity_id, root in roots.items() if not root.is_user}
+    named = sql.grouped((memory_id, others[entity_id]) for memory_id, entity_id in meant if entity_id in others)
+    return {memory_id: {root: counts[root.id] for root in found} for memory_id, found in named.items()}
 
 
 _NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(
@@ -327,8 +319,7 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
 
     One that calls the user by the name with this key comes first, then the newest.
     """
-    own = identity.users_own(conn, scope.user_id)
-    if own is None:
+    if (own := identity.users_own(conn, scope.user_id)) is None:
         return None
     is_about_user = mentions.c.entity_id.in_(list(identity.members_of(conn, [own.id])))
     in_project = (sql.owns(memories, scope), memories.c.deleted_at.is_(None))

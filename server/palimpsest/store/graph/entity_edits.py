@@ -235,8 +235,7 @@ def _rename(tx: Transaction, edit: models.Rename) -> None:
 def _valid_name(name: str) -> str:
     """Return a name without white space around it. Raises InputError for one that no entity can have."""
     name = " ".join(name.split())
-    key = models.name_key(name)
-    if not key or len(name) > models.MAX_NAME_CHARS:
+    if not (key := models.name_key(name)) or len(name) > models.MAX_NAME_CHARS:
         raise InputError(f"the name of an entity has 1 to {models.MAX_NAME_CHARS} characters; nothing was changed")
     if key in models.SELF_NAMES:
         raise InputError(f"'{name}' stands for the user, and cannot name another entity; nothing was changed")

@@ -45,8 +45,7 @@ from palimpsest.text.relation_updates import KIN, has_name, words_in
 
 def roots_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
     """Return the root of each entity, which is the entity itself if it was not merged. Unknown ids are left out."""
-    rows = conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})
-    return {row.start: to_entity(row) for row in rows}
+    return {row.start: to_entity(row) for row in conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})}
 
 
 def members_of(conn: sa.Connection, root_ids: Iterable[str]) -> dict[str, str]:
@@ -79,25 +78,18 @@ def to_entity(row: sa.Row[Any]) -> Entity:
 _USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
 
 
-def _roots() -> Any:
-    """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
-    start, here = entities.c.id.label("start"), (entities.c.id, entities.c.merged_into)
-    chain = sa.select(start, *here).where(entities.c.id.in_(listed("ids"))).cte("chain", recursive=True)
-    up = sa.select(chain.c.start, *here).join(entities, entities.c.id == chain.c.merged_into)
-    chain = chain.union(up)
-    roots = sa.select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id)
-    return roots.where(chain.c.merged_into.is_(None))
+# Up from each id. A row is kept once, so that even a circle of merges ends; it has no root.
+_here = (entities.c.id, entities.c.merged_into)
+_start = sa.select(entities.c.id.label("start"), *_here).where(entities.c.id.in_(listed("ids")))
+_below = _start.cte("chain", recursive=True)
+_chain = _below.union(sa.select(_below.c.start, *_here).join(entities, entities.c.id == _below.c.merged_into))
+_ends = sa.select(_chain.c.start, entities).join(entities, entities.c.id == _chain.c.id)
+_ROOTS = _ends.where(_chain.c.merged_into.is_(None))
 
-
-def _members() -> Any:
-    own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
-    group = own.cte("members", recursive=True)
-    group = group.union(sa.select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
-    return sa.select(group.c.root, group.c.id)
-
-
-_ROOTS = _roots()
-_MEMBERS = _members()
+_own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
+_above = _own.cte("members", recursive=True)
+_group = _above.union(sa.select(_above.c.root, entities.c.id).join(entities, entities.c.merged_into == _above.c.id))
+_MEMBERS = sa.select(_group.c.root, _group.c.id)
 
 
 # What an edit of entities changed, and the row that it leaves in their history.
@@ -484,8 +476,7 @@ def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Se
 
     def shown(candidate: Candidate) -> str:
         seen = (known for known in _memories_of(tx, candidate) if is_seen(tx.scope, known.scope))
-        quoted = next((known for known in seen if known.deleted_at is None), None)
-        if quoted is None:
+        if (quoted := next((known for known in seen if known.deleted_at is None), None)) is None:
             return f"{entity.name} [{candidate.root.id[:8]}]"
         return f'{candidate.root.name} [{candidate.root.id[:8]}] ("{shorten(quoted.text, MAX_QUOTED)}")'
 
@@ -504,8 +495,7 @@ def _described(
     tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
 ) -> Candidate | None:
     """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
-    said = known_names.describing(memory.text, entity.name)
-    if not said:
+    if not (said := known_names.describing(memory.text, entity.name)):
         return None
 
     def known(candidate: Candidate) -> set[str]:
@@ -531,8 +521,7 @@ def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Itera
 
 def _nearest(tx: Transaction, memory: Memory, candidates: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate whose memories are clearly nearer to the text than those of all others, if all are known."""
-    vector = tx.vectors.get(memory.text)
-    if vector is None:
+    if (vector := tx.vectors.get(memory.text)) is None:
         return None
     known = [[one.id for one in _memories_of(tx, candidate)] for candidate in candidates]
     stored = [list(own_vectors(tx.conn, tx.embedder, "memory", ids).values()) for ids in known]
@@ -793,8 +782,7 @@ def mention_with(conn: sa.Connection, memory_id: str) -> None:
     of_messages = conn.execute(_OF_MESSAGES, {"ids": [row["owner_id"] for row in rows]}).all()
     known = {(row.owner_id, row.key): row for row in of_messages}
     for row in rows:
-        stored = known.get((row["owner_id"], row["key"]))
-        if stored is None:
+        if (stored := known.get((row["owner_id"], row["key"]))) is None:
             conn.execute(sa.insert(mentions), row)
         else:
             move_mention(conn, stored, row["entity_id"])
@@ -811,8 +799,7 @@ def move_mention(conn: sa.Connection, mention: sa.Row[Any], entity_id: str) -> N
 
 def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
     """Return the row of `mentions` for a name in the present text of a memory or message."""
-    row = {"kind": kind, "owner_id": owner_id, "key": key, "name": name}
-    return {**row, "entity_id": entity_id, "current": True}
+    return {"kind": kind, "owner_id": owner_id, "key": key, "name": name, "entity_id": entity_id, "current": True}
 
 
 _OF_MEMORY: Query = (

@@ -141,5 +141,4 @@ def memories_that_mention(conn: Connection, after: int, limit: int) -> list[tupl
 
 def count_memories_that_mention(conn: Connection) -> int:
     """Return the number of memories that mention anything, and are shown."""
-    query = select(func.count()).select_from(memories).where(_MENTIONS_ANYTHING, _IS_SHOWN)
-    return conn.execute(query).scalar_one()
+    return conn.execute(select(func.count()).select_from(memories).where(_MENTIONS_ANYTHING, _IS_SHOWN)).scalar_one()

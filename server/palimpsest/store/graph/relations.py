@@ -101,8 +101,7 @@ def _stated(
     """Return the rows of up to `limit` relations that memories state, in the order of the memories."""
     stated = conn.execute(_STATED, {"ids": ids, "memories": memory_ids})
     place = {memory_id: number for number, memory_id in enumerate(memory_ids)}
-    first = sorted((place[memory_id], seq) for seq, memory_id in stated)[:limit]
-    if not first:
+    if not (first := sorted((place[memory_id], seq) for seq, memory_id in stated)[:limit]):
         return []
     rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
     return [rows[seq] for _, seq in first if seq in rows and sql.is_seen(scope, sql.to_scope(rows[seq]))]

@@ -171,13 +171,10 @@ def stated_with(memory: Memory, fact: Fact, *, sets_relations: bool = False) -> 
     memory = _corrected(memory, fact.text)
     gone = updates.numbers_in(memory.text) - updates.numbers_in(fact.text)
     before, after = updates.words_in(memory.text), updates.words_in(fact.text)
-    is_more = set(before) <= set(after)
-    stays = change_words(fact.text) <= change_words(memory.text) and not (
-        set(after) - set(before)
-    ) & updates.negations_of(fact.text)
-    outlive = {
-        relation.key for relation in (memory.relations if stays else updates.outliving(memory, fact, frozenset()))
-    }
+    is_more, added = set(before) <= set(after), set(after) - set(before)
+    stays = change_words(fact.text) <= change_words(memory.text) and not added & updates.negations_of(fact.text)
+    lasting = memory.relations if stays else updates.outliving(memory, fact, frozenset())
+    outlive = {relation.key for relation in lasting}
     kept = [entity for entity in memory.entities if is_more or updates.has_name(after, fact.text, entity.name)]
     named = {name_key(entity.name): entity for entity in (*kept, *fact.entities)}
     stated = [
@@ -260,7 +257,11 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
 
     stated = tuple(map(own, fact.relations))
     # One is what the date is about.
-    return updates.begun(fact.text, stated, places) if stated[1:] and not is_told else stated
+    return (
+        updates.begun(fact.text, stated, places, has_end=fact.valid_until is not None)
+        if len(stated) > 1 and not is_told
+        else stated
+    )
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:

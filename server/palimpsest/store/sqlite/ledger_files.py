@@ -70,9 +70,8 @@ class LedgerFiles(NamedTuple):
     @classmethod
     def at(cls, path: Path) -> LedgerFiles:
         """Return the files that are at the path of a ledger now."""
-        name = os.fspath(path)
-        if path.is_symlink():
-            name = os.path.realpath(name)  # SQLite puts the log beside the file that a link points to
+        # SQLite puts the log beside the file that a link points to.
+        name = os.path.realpath(path) if path.is_symlink() else os.fspath(path)
         return cls(_file_id(name), _file_id(f"{name}-wal"), _file_id(f"{name}-shm"))
 
 
@@ -99,9 +98,7 @@ class LedgerConnection(sqlite3.Connection):
         """
         ledger = LedgerFiles.at(path).ledger
         uri = f"{path.absolute().as_uri()}?mode=rw"
-        conn = sqlite3.connect(
-            uri, timeout, uri=True, isolation_level=None, check_same_thread=False, factory=LedgerConnection
-        )
+        conn = sqlite3.connect(uri, timeout, uri=True, isolation_level=None, check_same_thread=False, factory=cls)
         conn.path, conn.opened = path, opened
         for pragma in ("synchronous=FULL", "foreign_keys=ON", f"cache_size=-{CACHE_KIB}", "schema_version"):
             conn.execute(f"PRAGMA {pragma}").fetchall()  # the last one reads the file, which opens the log

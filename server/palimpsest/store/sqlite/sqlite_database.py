@@ -120,8 +120,7 @@ class SqliteFullText(database.FullText):
         This is the weighted BM25 of FTS5 (Robertson & Zaragoza 2009, with k1 = 1.2 and b = 0.75). With `counts` the
         rarest words are searched, up to about `MAX_SCORED` rows.
         """
-        searched = database.searched_words(words, counts)
-        if not searched:
+        if not (searched := database.searched_words(words, counts)):
             return {}
         match = f"{_TEXTS} : ({' OR '.join(_quoted(word) for word in searched)})"
         if scope is not None:
