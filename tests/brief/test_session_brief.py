@@ -353,7 +353,7 @@ async def test_an_event_is_due_until_it_is_over_and_never_among_what_is_known(
         assert [told[0] in head for told in case["told"]] == known, at
 
 
-@pytest.mark.few_by_day(2)
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("case", CASES["who"], ids=lambda case: case["who"])
 async def test_who_the_user_is_stands_in_every_opening_and_no_clients_illness(
     memory: Memory, case: dict[str, Any]

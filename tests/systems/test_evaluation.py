@@ -101,6 +101,7 @@ def answers_of(data: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (data.parent / "answers.jsonl").read_text("utf-8").splitlines()]
 
 
+@pytest.mark.nightly
 def test_every_system_answers_every_question(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards the whole way: learned, searched, answered, judged, and shown as a table."""
     asked: list[str] = []

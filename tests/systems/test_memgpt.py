@@ -165,6 +165,7 @@ class TestBlocks:
             )
             assert await text_of_block(agent, human) == "Likes tea.\nLikes rye."
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "pinned",
         [

@@ -88,6 +88,7 @@ async def test_the_table_says_who_sees_what(
         assert {hit["text"] for hit in await everything(owner)} == {*map(told_by, OWNERS)} - own
 
 
+@pytest.mark.nightly
 async def test_what_an_agent_replaces_of_its_users_stays_its_users(tmp_path: Path) -> None:
     """Guards other agents from losing what all of them saw, because one of them corrected it."""
     async with connect(tmp_path) as agent:
