@@ -213,6 +213,34 @@ async def test_who_introduces_the_user_tells_the_users_name(memory: Memory, user
         assert begin.index(own) < (begin.find(other) % len(begin))
 
 
+async def test_dangers_and_what_is_due_today_stand_before_style_and_the_project_s_next_days(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where little room is left: the rest of what is due is counted."""
+    monkeypatch.setattr("palimpsest.hooks.spool.time.strftime", partial(str.format, "2026-05-08"))
+    people = {"mother": "Helena", "son": "Kacper", "wife": "Grace"}
+    dangers = [
+        "Helena, the mother of Alice, takes apixaban twice a day, and must never have ibuprofen or aspirin beside it.",
+        "Kacper, the son of Alice, is 17, has diabetes of type 1 and wears an insulin pump, also at school.",
+        "Grace, the wife of Alice, begins her desensitization on 18 January and carries an EpiPen until then.",
+    ]
+    for (kin, name), text in zip(people.items(), dangers, strict=True):
+        await add_text(memory, text, relations=[Relation("user", f"has {kin}", name)])
+    for topic in ("Answers", "Letters", "Quotes"):
+        text = f"{topic} are short, without words of other languages, and sums are gross. {'Always. ' * 8}"
+        await add_text(memory, text, metadata={"pinned": True})
+    await add_text(memory, "Alice sees the dentist on 8 May 2026 at 17:30", since="2026-05-08", until="2026-05-08")
+    for number in range(1, 4):
+        text = (
+            f"The yard moves boat {number} to Saturday, 9 May 2026, {7 + number}:30, and the crew of the slip is told"
+        )
+        await memory.add_text(PROJECT, text, infer=False, since="2026-05-09", until="2026-05-09")
+        await memory.add_text(PROJECT, f"Boat {number} is restored for Bruno {number}", infer=False)
+    begin = await memory.briefs.instructions(PROJECT)
+    assert [text for text in dangers if text not in begin] == []
+    assert "on 2026-05-08: Alice sees the dentist at 17:30" in begin
+
+
 async def test_the_next_five_of_what_is_due_are_in_order_in_a_project_its_own_and_what_is_of_none(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,12 +113,12 @@ Cost: TypeAlias = Callable[[str], int]
 
 
 class Due(NamedTuple):
-    """What is due: how its line begins, its text, the id of its memory, and whether it goes before what is nearer."""
+    """What is due: how its line begins, its text, the id of its memory, and its place: the most urgent is the least."""
 
     head: str
     text: str
     id: str
-    is_urgent: bool
+    place: tuple[bool, date]
 
     def line(self, max_tokens: int) -> Line:
         """Return its line with so much of its text, which keeps the hour and what somebody's safety depends on."""
@@ -441,7 +441,8 @@ def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> D
     of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
     is_of_health = any(signs.count(memory.text) for signs in (portrait_signs.APPOINTMENTS, portrait_signs.VISITS))
     is_own = not memory.scope.project and (is_of_health or is_safety(memory, ""))
-    return Due(f"- {of}{word} {day}", plain(text), memory.id, is_own or day <= now.date() + URGENT_WITHIN)
+    is_urgent = is_own or day <= now.date() + URGENT_WITHIN
+    return Due(f"- {of}{word} {day}", plain(text), memory.id, (not is_urgent, day if is_urgent else date.max))
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
@@ -549,17 +550,22 @@ def instructions_with(sources: Sources, project: str = "") -> str:
         first[:2] = first[1::-1]  # the name took the room of what somebody's safety depends on
     for_project = int(room * PROJECT_SHARE) if sources.of_project else 0
     kept_free = for_project + (int(room * DUE_SHARE) if sources.due else 0)
-    heads: tuple[Group, ...] = (
-        (KNOWN, list(dict.fromkeys((*fitting(first, head, _size), *first))), KNOWN_SHARE if sources.pinned else 1),
-        (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1),
-    )
-    sections = _sections(heads, room - kept_free, _size)
+    most_urgent = [each.line(DUE_TOKENS[-1]) for each in sorted(sources.due, key=lambda each: each.place)[:1]]
+    least_due = sum(_size(line.text) for line in (Line(DUE), *most_urgent)) + LEFT_OUT_CHARS if most_urgent else 0
+    known = list(dict.fromkeys((*fitting(first, head, _size), *first)))
+    # What somebody's safety depends on leaves room for what is most urgent, and not for all that is due.
+    for_known = room - for_project // 2 - least_due
+    sections = _sections([(KNOWN, known, KNOWN_SHARE if sources.pinned else 1)], for_known, _size)
+    practice_room = room - kept_free - sum(_size(line.text) for section in sections for line in section)
+    practice_room = max(practice_room, int((room - kept_free) * (1 - KNOWN_SHARE)))
+    practice: Group = (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1)
+    sections += _sections([practice], practice_room, _size)
     room -= sum(_size(line.text) for section in sections for line in section)
 
     def cost(memory: Memory, chars: int) -> int:
         return _size(_pinned_line(memory, chars).text)
 
-    left = max(room - kept_free, int(room * SURELY_PINNED)) - _size(PINNED)
+    left = min(max(room - kept_free, int(room * SURELY_PINNED)), room - least_due) - _size(PINNED)
     left -= LEFT_OUT_CHARS if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
     pinned = _pinned_lines(sources, left, cost)
     for_due = room - for_project // 2 - sum(_size(line.text) for line in (Line(PINNED), *pinned, Line(DUE)))
@@ -580,7 +586,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
 
 def _due_lines(due: Sequence[Due], room: float, cost: Cost) -> list[Line]:
     """Return the lines that fit a room, each cut if more of them are then shown, and how many more there are."""
-    by_need = sorted(due, key=lambda each: not each.is_urgent)
+    by_need = sorted(due, key=lambda each: each.place)
     for count in range(min(len(due), MAX_DUE), 0, -1):
         chosen, more = by_need[:count], len(due) - count
         for tokens in DUE_TOKENS:
