@@ -299,6 +299,30 @@ async def test_what_may_hold_several_times_ends_nothing_on_the_line_of_a_life(tm
     assert {"latex", "penicillin", "tengujo", "washi"} <= set(line.text.replace("[", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "Bogdan ma u dentystki Moniki Cyman wizytę 11 grudnia 2026 o 16:45.",
+            "Dentystka Monika Cyman przełożyła wizytę Bogdana z 11 na 14 grudnia 2026, na 17:30.",
+        ),
+        (
+            "Bogdan sees the dentist Monika Cyman on 11 December 2026 at 16:45.",
+            "The dentist Monika Cyman postponed her appointment with Bogdan to 14 December 2026, 17:30.",
+        ),
+    ],
+)
+async def test_an_appointment_that_is_put_off_on_its_day_is_named(tmp_path: Path, old: str, new: str) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        known = await tell(memory, clock, "2026-12-04", old, since="2026-12-11")
+        await tell(memory, clock, "2026-12-04", "Bogdan jedzie 11 grudnia 2026 do Gdańska.", since="2026-12-11")
+        clock.at = datetime(2026, 12, 11, 13, 10, tzinfo=UTC)
+        moved = await memory.add_text(ALICE, new, since="2026-12-14", infer=False)
+    similar = moved.similar[moved.outcomes[0].memory.id]
+    assert [item.memory.id for item in similar if not item.is_only_near] == [known]
+
+
 async def test_what_answers_the_same_question_is_named_as_a_change(tmp_path: Path) -> None:
     """Hints are questions: what answers the one of a known memory otherwise changes it, in whatever words."""
     hints = {

@@ -275,7 +275,7 @@ def _is_surely_told(memory: Memory, other: Memory, former: Sequence[SimilarMemor
     What puts off or takes the place of one of the `former` states leaves all others.
     """
     both, texts = (memory, other), (memory.text, other.text)
-    days = [other.holds_from, *(day.start for day in dates_in(other.text, other.stated_at))]
+    days = [other.holds_from, *(day.end for day in dates_in(other.text, other.stated_at))]
     is_open = all(item.is_only_near for item in former)
     if changes.settles(*texts) or (is_open and max(days) > memory.stated_at and changes.puts_off(*texts)):
         return True
