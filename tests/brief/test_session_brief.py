@@ -435,6 +435,7 @@ async def test_what_somebody_must_do_by_a_day_is_no_wish_of_the_user(memory: Mem
         "The training plan must be handed in to Ute Meinardus by 30 November 2030",
         "Der Bericht muss bis zum 3. Dezember 2030 abgegeben werden",
         "Seit Mai leitet Frau Ude die Werkstatt",
+        "Ab Mai öffnet die Werkstatt um acht",
         "Der Herr Bode muss die Mappe abgeben",
         "Lena Kuhn should bring the keys",
         "La caja debe estar lista el 3 de mayo de 2030",
