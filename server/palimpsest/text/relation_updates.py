@@ -915,7 +915,11 @@ def settles(newer: str, older: str) -> bool:
     found = ((_RE[done].search(newer), _RE[still_open].search(older)) for done, still_open in _SETTLED)
     if any(done and before and _is_one_matter(newer, older, f"{done[0]} {before[0]}") for done, before in found):
         return True
-    denied = [query_tokens("".join(filter(None, told.groups()))) for told in _RE["instead of"].finditer(newer)]
+    # The family name in "Ana Ruiz instead of Leo Ruiz" denies nothing.
+    denied = [
+        {*query_tokens("".join(filter(None, told.groups())))}.difference(query_tokens(newer.replace(told[0], " ")))
+        for told in _RE["instead of"].finditer(newer)
+    ]
     clauses = (newer[start:end] for start, end in _clause_spans(newer))
     denied += [{*query_tokens(clause)} - without_times(clause) for clause in clauses if _RE["no more"].search(clause)]
     said = ({word for word in _alike(words, _tokens(older)) if len(word) > 1} - ALL_FUNCTION_WORDS for words in denied)
