@@ -556,10 +556,10 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     # What somebody's safety depends on leaves room for what is most urgent, and not for all that is due.
     for_known = room - for_project // 2 - least_due
     sections = _sections([(KNOWN, known, KNOWN_SHARE if sources.pinned else 1)], for_known, _size)
-    practice_room = room - kept_free - sum(_size(line.text) for section in sections for line in section)
-    practice_room = max(practice_room, int((room - kept_free) * (1 - KNOWN_SHARE)))
+    taken = sum(_size(line.text) for section in sections for line in section)
+    for_practice = max(room - kept_free - taken, int((room - kept_free) * (1 - KNOWN_SHARE)))
     practice: Group = (PROCEDURES, _practice(sources), 1 / 3 if sources.pinned else 1)
-    sections += _sections([practice], practice_room, _size)
+    sections += _sections([practice], for_practice, _size)
     room -= sum(_size(line.text) for section in sections for line in section)
 
     def cost(memory: Memory, chars: int) -> int:

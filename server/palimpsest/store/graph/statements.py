@@ -256,12 +256,9 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
         return replace(each, until="") if fact.valid_until and each.until is None and has_another else each
 
     stated = tuple(map(own, fact.relations))
-    # One is what the date is about.
-    return (
-        updates.begun(fact.text, stated, places, has_end=fact.valid_until is not None)
-        if len(stated) > 1 and not is_told
-        else stated
-    )
+    if is_told or len(stated) == 1:  # a single one is what the date is about
+        return stated
+    return updates.begun(fact.text, stated, places, has_end=fact.valid_until is not None)
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
