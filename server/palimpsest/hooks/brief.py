@@ -113,7 +113,7 @@ Cost: TypeAlias = Callable[[str], int]
 
 
 class Due(NamedTuple):
-    """What is due: how its line begins, its text, the id of its memory, and its place: the most urgent is the least."""
+    """What is due: how its line begins, its text and the id of its memory. The most urgent has the lowest `place`."""
 
     head: str
     text: str
@@ -121,7 +121,7 @@ class Due(NamedTuple):
     place: tuple[bool, date]
 
     def line(self, max_tokens: int) -> Line:
-        """Return its line with so much of its text, which keeps the hour and what somebody's safety depends on."""
+        """Return its line, with the text cut, but never the hour or what somebody's safety depends on."""
         text = shorten_to_tokens(self.text, max_tokens)
         if SAFETY.count(text) < SAFETY.count(self.text):
             text = shorten_to_tokens(self.text, MEMORY_TOKENS)
@@ -183,7 +183,7 @@ def beginning(text: str, max_tokens: int) -> str:
 
 
 def fitting(lines: Iterable[Line], room: float, cost: Cost) -> list[Line]:
-    """Return what fits into a room together. What is left out may be followed by what still fits."""
+    """Return the lines that fit into a room together, also those behind one that does not fit."""
     kept: list[Line] = []
     for line in lines:
         if (taken := cost(line.text)) <= room:
@@ -422,7 +422,7 @@ def _due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
     return near[:1] if memory.superseded_by is None else []
 
 
-# What stands before a day in a text and goes with it, and what Chinese and Japanese have behind one that can go.
+# What is dropped together with a day: the words before it, and in Chinese and Japanese the ones behind it.
 _BEFORE_DAY = {
     "on": r" (?:on|am|el|le|il|em|op) ",
     "from": r"\A(?:from|as of|ab|ab dem|desde|desde el|a partir del?|à partir du|dès le|dal|od|vanaf) ",
@@ -431,7 +431,7 @@ _BEHIND_DAY = {"on": r"(?:に|(?=[\d午上下晚早夜]))", "from": "(?:から|�
 
 
 def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> Due:
-    """Return what is due, whose text does not say again on which day."""
+    """Return what is due. Its text does not repeat the day."""
     text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
     for span in dates_in(text, memory.stated_at):
         if word in _BEFORE_DAY and span.unit == "day" and span.start.date() == day:

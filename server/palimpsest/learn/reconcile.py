@@ -122,7 +122,7 @@ def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: S
 
 
 def _is_tied(conn: Connection, scope: models.Scope, name: str, text: str) -> bool:
-    """Return whether a project knows a person, by first name or with another, or alone has what else a text names.
+    """Return whether a project knows a person by name, or is the only one that knows what else the text names.
 
     So a bride is tied to "Lucy and Sam Hughes" and to the hall, and a guest to the room.
     """

@@ -482,7 +482,7 @@ class _Told:
         return self.times(row)[1] or LATEST
 
     def last_state(self, row: int) -> int:
-        """Return what has taken its place in the end, as far as that is a candidate."""
+        """Return the last of the candidates that replaced each other from this one on."""
         met = {row}
         while (successor := self._rows.get(self._entries[row].successor, -1)) not in met | {-1}:
             met.add(row := successor)
@@ -611,7 +611,7 @@ class _Chains:
         ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
         self._named = [of_state & named for of_state in ends]
         has_one = [bool(of_state) or not stated for of_state, stated in zip(sides, states, strict=True)]
-        # Of a question that says no time, what is to replace the answer is no answer yet.
+        # Where a question says no time, what will replace the answer later is not the answer.
         last = [told.last_state(row) if is_timed else row for row in range(len(states))]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores

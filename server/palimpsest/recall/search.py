@@ -749,7 +749,7 @@ def _read(conn: Connection, ranking: Ranking, ranked: Sequence[Ranked], query: S
         texts = candidates.entries
         living = [row for row, text in enumerate(texts) if text.kind == "memory" and not text.is_closed]
         for _, message in later_memories(ranking.scoring.query, candidates, scores, ranking.scoring.weights.alike):
-            # What is most like it tells the same, whatever of it the query asks for.
+            # The memory most like the message tells the same, whatever the query asks for.
             newer = [row for row in living if texts[row].at > texts[message].at]
             later[message] = texts[newer[int(np.argmax(vectors[newer] @ vectors[message]))]].owner_id
     return [

@@ -75,8 +75,8 @@ def visible_json(document: str) -> str:
 
 ELLIPSIS = "…"
 
-# How many characters a cut moves back at most to reach the end of a word, and how many of them may be of a script
-# without spaces: there a space that is further away ends more than a word.
+# How many characters a cut moves back at most to reach the end of a word, and how many in a script without spaces,
+# where the next space may be whole sentences away.
 MAX_STEP_BACK, MAX_UNSPACED = 30, 5
 
 _ZERO_WIDTH_JOINER = "\u200d"

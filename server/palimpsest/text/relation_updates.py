@@ -940,7 +940,7 @@ def denies_else(newer: Memory, older: Memory) -> bool:
 
 
 def is_of_another(newer: Memory, older: Memory) -> bool:
-    """Return whether two memories tell the same of two that have names of their own: two vats, two importers."""
+    """Return whether two memories say the same about two things with names of their own: two vats, two importers."""
     pairs = [(one, other) for one, other in product(newer.relations, older.relations) if one.key[1] == other.key[1]]
 
     def own(relation: Relation, text: str) -> set[str]:

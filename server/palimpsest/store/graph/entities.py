@@ -114,7 +114,7 @@ def list_entities(
 
 
 def namesakes(conn: Connection, scope: Scope, called: Collection[str]) -> list[Entity]:
-    """Return the people of all projects of the user of whom several begin with one of some names, as keys."""
+    """Return the people of the user, in any project, who share one of some beginnings of names."""
     named = identity.names_of_user(conn, scope.user_id, [*called])
     roots = set(identity.roots_of(conn, [row.entity_id for row in named]).values())
     keys = {root: name_key(root.name) for root in roots if root.type == "person" and not root.is_user}

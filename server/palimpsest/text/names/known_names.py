@@ -205,7 +205,7 @@ def _ends(word: Word) -> Iterator[int]:
 
 
 def name_beginnings(text: str) -> set[str]:
-    """Return how the keys of the people begin whom a text calls by a first name alone, or by a surname with a title."""
+    """Return the first names that a text uses alone, and the surnames with a title, as beginnings of keys of names."""
     words = pairwise((*words_of(beginning(text)), Word("")))
     alone = {word.folded for word, following in words if word.has_capital > following.has_capital}
     return {f"{word} " for word in alone - ALL_FUNCTION_WORDS} | {*_RE["surname"].findall(beginning(text))}
