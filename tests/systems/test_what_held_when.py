@@ -218,6 +218,25 @@ async def test_what_comes_next_is_before_what_was_on_a_day(
         assert await first(memory, question) == coming
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What have I got on the 10th of December?",
+        "Was ist am 10. Dezember?",
+        "¿Qué hay el 10 de diciembre?",
+        "Co jest 10 grudnia?",
+    ],
+)
+async def test_a_day_without_a_year_is_the_one_to_come(tmp_path: Path, question: str) -> None:
+    """An hour or a house number is not the day."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await tell(memory, clock, "2026-12-01", "The surveyor inspects 10 Larch Road on 2026-12-08 at 10:00.")
+        await tell(memory, clock, "2026-12-02", "Suresh sees the cardiologist on 2026-12-10 at 09:20.")
+        clock.at = datetime(2026, 12, 4, 12, tzinfo=UTC)
+        assert "cardiologist" in await first(memory, question)
+
+
 async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:
     """What is told of the user by name is about the "I" of a question, and no chain of something else comes first."""
     clock = StoppedClock()

@@ -262,6 +262,20 @@ def asks_for_the_past(text: str) -> bool:
     return is_past and not _looks_ahead(text)
 
 
+# How far ahead a day without a year lies at most: who asks about "10 December" in January asks about the last one.
+AHEAD = timedelta(days=182)
+
+
+def _as_asked(date: DateSpan, text: str, now: datetime) -> DateSpan:
+    """Return the coming day in place of the last one if a question leaves open which it means, and asks of no past."""
+    is_of_year = date.is_year_guessed and (date.start.month, date.start.day) != (2, 29)
+    is_open = date.is_guess and date.unit == "day" and date.end <= now and (date.is_weekday or is_of_year)
+    if not is_open or _has_past_verb(text) or has_words_of_the_past(text):
+        return date
+    start = date.start + timedelta(7) if date.is_weekday else date.start.replace(year=date.start.year + 1)
+    return replace(date, start=start, end=start + (date.end - date.start)) if start - now <= AHEAD else date
+
+
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
 
 
@@ -330,7 +344,8 @@ class ParsedQuery:
             if set(first_name) & set(words) and messages.has_speaker(conn, scope, name)
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
-        dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
+        dates = tuple(_as_asked(date, text, now) for date in dates_in(text, now, guesses=True))
+        asked = TimeQuestion.of(text, people)
         moment = moment_of(asked, text, dates, now, held_at)
         # "The old units" of a day to come are no past.
         is_ahead = not _has_past_verb(text) and any(date.relation == "before" and date.end > now for date in dates)

@@ -29,6 +29,7 @@ from palimpsest.recall.forgetting import SECONDS_A_DAY, WEIGHT
 from palimpsest.recall.hits import LINKED, same_words_key
 from palimpsest.recall.query import Moment, ParsedQuery, exact_form, held_in, is_about, is_wish, said_match, text_match
 from palimpsest.text.dates.date_finder import appointments_in, dates_in
+from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.names.name_finder import find_names, is_given_name
 from palimpsest.text.relation_updates import is_several, words_in, words_that_ask
 from palimpsest.text.stopwords import asked_types, can_hold
@@ -769,6 +770,10 @@ OF_ANOTHER = 8.0
 # What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints.
 OTHER_NAME = 4.0
 
+# What a memory gains that tells of the very day that the question names, or begins on it: as much as all of the
+# question's words, for "what is on the 10th" has no others.
+SAME_DAY = 4.0
+
 # How much a word of the question counts that only the context of a text has. On LoCoMo it may count as much as one of
 # the text itself; but of a message and its neighbours, the one that has the word must come first.
 IN_CONTEXT = 0.9
@@ -840,10 +845,24 @@ class SearchScoring:
         parts["exact"] = EXACT * exact_match(self.query, candidates)
         if self.query.look_alikes:
             parts["other name"] = -OTHER_NAME * other_names(self.query, candidates)
+        if days := [date for date in self.query.dates if date.unit == "day"]:
+            parts["same day"] = SAME_DAY * self._is_of(days, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
         return parts
+
+    def _is_of(self, days: Sequence[DateSpan], candidates: Candidates) -> Column:
+        """Return 1 for memories that begin on one of some days or name it in their text, else 0."""
+
+        def is_of(entry: Candidate) -> bool:
+            if entry.kind != "memory":
+                return False
+            told = dates_in(entry.text, _local_time(self.query, entry))
+            starts = {entry.begins, *(date.start for date in told if date.unit == "day")}
+            return any(start is not None and day.start <= start < day.end for day in days for start in starts)
+
+        return np.array([is_of(entry) for entry in candidates.entries], dtype=np.float32)
 
     def _weighted(self, columns: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])

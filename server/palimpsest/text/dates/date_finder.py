@@ -799,6 +799,7 @@ _FEW_WORDS = ("fi", "tr", "ko")
 _BREAKS = frozenset(",:，：、")
 _COLONS = frozenset(":：")
 _BE = frozenset(("is", "are", "am", "m", "re", "s", "be", "being", "get", "gets", "getting"))
+_HAVE = frozenset(("have", "has", "ve"))
 _DID = frozenset(("did", "didn"))
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
@@ -1017,8 +1018,10 @@ class _Directions:
             if toward or words & _BE:
                 return "coming"
             return "past" if self._tokens[place].word.endswith("ed") else ""
+        before = {self._tokens[at].word for at in range(max(place - PASSIVE_REACH, 0), place)}
+        if self._tokens[place].word == "got" and before & _HAVE:  # "what have I got on the 10th"
+            return "coming"
         if "past" in cues:
-            before = {self._tokens[at].word for at in range(max(place - PASSIVE_REACH, 0), place)}
             is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "ne", "lt", "ld", "nt", "id"))
             is_passive = "being" in before or (is_participle and before & _BE)
             return "" if toward or is_passive else "past"
