@@ -76,6 +76,7 @@ async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr
         assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("filled")
 async def test_a_move_that_broke_off_leaves_nothing(tmp_path: Path, database: SecretStr, clock: StoppedClock) -> None:
     """Guards against a part of a ledger that somebody takes for the whole: the next move finds an empty database."""

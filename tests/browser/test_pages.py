@@ -172,6 +172,7 @@ def test_no_stored_text_becomes_part_of_a_page(windows: Windows, hostile: Served
         assert page.url.startswith(f"{hostile.base}/"), path
 
 
+@pytest.mark.nightly
 def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Served) -> None:
     """Guards against DNS rebinding: a page of an attacker whose name leads to this machine by now."""
     page = windows.open(shown.base, storage_state=shown.state)

@@ -19,6 +19,7 @@ def first_hit(page: Page, text: str) -> None:
     expect(page.locator(".hits li").first).to_contain_text(text)
 
 
+@pytest.mark.nightly
 def test_one_question_is_one_entry_of_the_history_and_back_shows_whole_pages(windows: Windows, shown: Served) -> None:
     page = windows.open(shown.base, storage_state=shown.state)
     search, entries = page.get_by_role("searchbox"), "() => history.length"

@@ -155,6 +155,7 @@ def test_without_a_network_or_room_a_sentence_says_what_to_do(
     assert not file_of(tmp_path).exists()
 
 
+@pytest.mark.nightly
 def test_a_reranker_of_the_hub_orders_the_first_hits(tmp_path: Path, hub: ModelHub) -> None:
     """It is fetched as an embedder is, changes the order, explains itself, and can be left again."""
     env = variables(hub)

@@ -174,6 +174,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.nightly
 def test_no_reply_takes_long_to_read_or_exhausts_the_stack() -> None:
     """Guards the event loop: in quadratic time a reply would stop the server for minutes."""
     for reply in SLOW:

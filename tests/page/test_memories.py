@@ -160,6 +160,7 @@ async def test_the_page_has_the_hits_of_the_search(page: OpenPage, browser: Brow
     assert "<html" not in part.text
 
 
+@pytest.mark.nightly
 async def test_without_a_question_the_newest_are_listed_page_by_page(page: OpenPage, browser: Browser) -> None:
     assert "Nothing is stored yet" in (await browser.get("/")).text
     ids = await page.add(*(f"Alice owns book {number}" for number in range(25)))

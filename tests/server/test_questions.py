@@ -82,6 +82,7 @@ def call_seconds(seconds: str) -> dict[str, str]:
     return {"PALIMPSEST_LEARN__CALL_SECONDS": seconds, "PALIMPSEST_LLM__CONFIG__TIMEOUT": "600"}
 
 
+@pytest.mark.nightly
 async def test_a_call_ends_though_the_clients_model_never_answers(tmp_path: Path) -> None:
     """Guards calls from waiting for ever: what is sent, what was found in time and summaries are kept, and told."""
     async with over_stdio(tmp_path, SilentClientModel(TEA), "legacy", **call_seconds("1.5")) as client:

@@ -223,6 +223,7 @@ async def test_the_catalog_shows_the_arguments_that_the_functions_take() -> None
         assert defaults == {name: taken["properties"][name]["default"] for name in defaults}, tool.name
 
 
+@pytest.mark.nightly
 async def test_what_is_written_anywhere_is_known_at_the_next_start_everywhere(tmp_path: Path) -> None:
     """What another project, no project or the command line added, replaced and deleted; it is one block, in order."""
     project = {"PALIMPSEST_PROJECT": "px"}

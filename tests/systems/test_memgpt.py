@@ -75,6 +75,7 @@ class TestBlocks:
         async with connect_stdio(tmp_path) as agent:
             assert all(shown in (agent.instructions or "") for shown in blocks)
 
+    @pytest.mark.nightly
     async def test_a_block_of_up_to_the_total_begins_each_session_whole(self, tmp_path: Path) -> None:
         """In any language. Of those of several scopes that do not fit, what is left out is counted."""
         for place, words in enumerate(("Maarten rows each Thursday. ", "马尔滕每周四都去划船。")):

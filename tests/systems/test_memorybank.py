@@ -264,6 +264,7 @@ async def test_a_search_shows_what_was_said_by_days(tmp_path: Path) -> None:
     assert "'week'" in error_text(wrong)
 
 
+@pytest.mark.nightly
 async def test_how_to_treat_the_user_develops_over_days_and_rests_on_what_was_said(tmp_path: Path) -> None:
     """A day gets a note on mood and needs, by which a part of the profile grows; without the setting, nothing."""
     clock, every = StoppedClock(), {"every": 4}

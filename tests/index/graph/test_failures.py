@@ -58,6 +58,7 @@ async def test_a_purge_says_that_the_database_could_not_be_reached(tmp_path: Pat
         assert any("may still show what was erased" in note for note in result.notes)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("config", "text"),
     [({"password": "wrong-password"}, "refuses: "), ({"database": "nowhere"}, "database nowhere")],

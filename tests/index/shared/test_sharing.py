@@ -13,6 +13,7 @@ from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import add, direction, facts, has_all, nearest
 
 
+@pytest.mark.nightly
 def test_users_have_collections_of_their_own(ledger: Ledger, projection: SharedProjection) -> None:
     """A query of a user never returns the entries of another, and a user without entries has none."""
     add(ledger, "the same", user="ana")

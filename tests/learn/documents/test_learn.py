@@ -186,6 +186,7 @@ async def test_projects_that_are_merged_have_one_version_of_a_document(
     assert await row_faults(memory) == []
 
 
+@pytest.mark.nightly
 async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path) -> None:
     """Guards that pages do not take all places of a search: each of them has more words of the question."""
     (tmp_path / "rooms.md").write_text(book(*(f"room {number}" for number in range(150))), "utf-8")

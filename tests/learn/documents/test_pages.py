@@ -110,6 +110,7 @@ async def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         await read_file(file)
 
 
+@pytest.mark.nightly
 async def test_hostile_pdfs_end_in_an_error(tmp_path: Path) -> None:
     """Guards memory and time: a few kilobytes unpack to hundreds of megabytes, and pages go in a circle."""
     packed = zlib.compressobj(9)
