@@ -267,12 +267,12 @@ AHEAD = timedelta(days=182)
 
 
 def _as_asked(date: DateSpan, text: str, now: datetime) -> DateSpan:
-    """Return the coming day in place of the last one if a question leaves open which it means, and asks of no past."""
-    is_of_year = date.is_year_guessed and (date.start.month, date.start.day) != (2, 29)
-    is_open = date.is_guess and date.unit == "day" and date.end <= now and (date.is_weekday or is_of_year)
-    if not is_open or _has_past_verb(text) or has_words_of_the_past(text):
+    """Return the coming day in place of the last one if a question leaves its year open and asks of no past."""
+    is_open = date.is_guess and date.is_year_guessed and date.unit == "day" and date.end <= now
+    is_leap_day = (date.start.month, date.start.day) == (2, 29)
+    if not is_open or is_leap_day or _has_past_verb(text) or has_words_of_the_past(text):
         return date
-    start = date.start + timedelta(7) if date.is_weekday else date.start.replace(year=date.start.year + 1)
+    start = date.start.replace(year=date.start.year + 1)
     return replace(date, start=start, end=start + (date.end - date.start)) if start - now <= AHEAD else date
 
 

@@ -845,7 +845,8 @@ class SearchScoring:
         parts["exact"] = EXACT * exact_match(self.query, candidates)
         if self.query.look_alikes:
             parts["other name"] = -OTHER_NAME * other_names(self.query, candidates)
-        if days := [date for date in self.query.dates if date.unit == "day"]:
+        # "Which Saturday" asks for a day and names none.
+        if days := [date for date in self.query.dates if date.unit == "day" and not date.is_weekday]:
             parts["same day"] = SAME_DAY * self._is_of(days, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
