@@ -39,7 +39,7 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.relation_updates import calls_off, unsaid
+from palimpsest.text.relation_updates import leaves_out
 from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens, sentences
 
 # Split what is to be learned from into pieces that a small model can read.
@@ -548,17 +548,16 @@ async def add_text(
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake.
 
-    Of another it names the parts that end unsaid: the pill of which a new dose is told was not to be taken with others.
+    Of another it says whether that said more: the pill of which a new dose is told was not to be taken with others.
     """
-    said = {*query_tokens(text)}
-    stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
+    relations = outcome.memory.relations
+    stated = " ".join((text, *(f"{each.source} {each.name} {each.destination}" for each in relations)))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        untold = unsaid(replaced, stated)
-        if said.isdisjoint(query_tokens(replaced)):
+        if {*query_tokens(text)}.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
-        elif untold and not calls_off(text):
-            yield f"[{memory_id[:8]}] also said: {one_line('; '.join(untold))}; add that if it holds on"
+        elif leaves_out(stated, replaced):
+            yield f"[{memory_id[:8]}] said more: add what of it still holds"
 
 
 def _prepared(

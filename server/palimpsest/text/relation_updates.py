@@ -861,18 +861,24 @@ def parts_of(text: str) -> list[str]:
     return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
-# Where the parts of a sentence begin that may hold on when the rest is replaced.
-_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+|,\s+|[\uff0c\u3001]")
+# So many characters of a script without spaces are a word, and so few letters are none.
+_WORD_SIGNS, _SHORT_WORD = 3, 2
 
 
-def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
-    """Return the parts of an older text that have no token of what is said now, in whatever form.
+def leaves_out(newer: str, older: str) -> bool:
+    """Return whether a newer text lacks a word of an older one, a time of day, or its weekday.
 
-    Names, days and times alone are none.
+    Other numbers, days and times are what has changed.
     """
-    parts = (part.strip(" .。") for whole in parts_of(older[:MAX_CHARS]) for part in _PART.split(whole))
-    told = (part for part in dict.fromkeys(parts) if len(_form_of(part) - _named(older)) > 1)
-    return [part for part in told if not is_unanswered(part) and not _alike(without_times(part), said)]
+    words = _form_of(older)
+    missing = words - _alike(words, query_tokens(newer))
+    days, own_days = (
+        _words_of(_WEEKDAYS).intersection(word.removesuffix("s") for word in words_in(text)) for text in (newer, older)
+    )
+    signs = [word for word in missing if len(word) == 1 and not word.isascii()]
+    is_word_missing = any(len(word) > _SHORT_WORD for word in missing) or len(signs) >= _WORD_SIGNS
+    is_time_missing = len(vocabulary.times_in(older)) > len(vocabulary.times_in(newer))
+    return is_word_missing or is_time_missing or bool(own_days and not days)
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.
