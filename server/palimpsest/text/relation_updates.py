@@ -285,6 +285,8 @@ class _Reading:
             return True
         if is_for_life(relation):
             return False
+        if self._is_of_replaced(relation):
+            return True
         is_called_off = bool(self._ended & {*query_tokens(relation.destination)}) and not is_standing(relation)
         if is_called_off and self._has(relation.source):
             return True
@@ -316,7 +318,7 @@ class _Reading:
     def has_other_numbers(self, relation: Relation) -> bool:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
         (own, at), (said, told) = (self._numbers_and_times(text) for text in (relation.destination, self._new.text))
-        is_other = bool(own and said) and own.isdisjoint(said)
+        is_other = bool(own and said - numbers_in(self._old.text)) and own.isdisjoint(said)
         # A day off on Wednesdays is no other day than one of the calendar from which a wage is paid.
         is_put_off = any(of_sort.isdisjoint(told[sort]) for sort, of_sort in at.items() if of_sort and told.get(sort))
         return (is_other or (is_put_off and not is_timeless(relation))) and not self._is_beside(relation)
@@ -384,11 +386,26 @@ class _Reading:
         alike = other.key[1] == relation.key[1] or any(_begins_alike(word, new) for word in words for new in others)
         restated = [item.key for item in self._old.relations if item.key[::2] == other.key[::2]]  # of the same two
         areas = _areas_of(other), _areas_of(relation)
+        # Of two medicines it is the one of which another dose is told; "runs on" is no "runs at".
+        rivals = [item for item in self._old.relations if item.key[:2] == other.key[:2]]
+        named = [item for item in rivals if _first_word(item) == _first_word(other) != ""]
+        if rivals and not restated:
+            return relation.key in {item.key for item in named or rivals}
         if restated:
             return (alike or bool(areas[0] & areas[1])) and relation.key in restated
         kinds = {self._types.get(name_key(item.destination), "other") for item in (other, relation)}
         is_same_kind = len(kinds) == 1 and "other" not in kinds and (areas[0] == areas[1] or not all(areas))
         return alike or is_same_kind or bool(areas[0] & areas[1] and len(kinds) == 1)
+
+    def _is_of_replaced(self, relation: Relation) -> bool:
+        """Return whether the new text tells what is instead of an end of a relation, and names the other end."""
+        told = query_tokens(self._new.text)
+        for match in _RE["instead of"].finditer(self._new.text):
+            gone = query_tokens("".join(filter(None, match.groups())))
+            for end, rest in (relation.key[::2], relation.key[::-2]):
+                if _has_all(gone, end) and (rest in self._self_keys or _has_all(told, rest)):
+                    return True
+        return False
 
     def _is_same(self, name: str, other: str) -> bool:
         keys = name_key(name), name_key(other)
@@ -433,6 +450,17 @@ class _Reading:
         before = old.words[: old.place(relation.destination) or 0]
         said = list(takewhile((_WORDS["copulas"] | _WORDS["articles"]).__contains__, reversed(before)))
         return not _WORDS["copulas"].isdisjoint(said) and f" {' '.join(reversed(said))} " in text
+
+
+def _first_word(relation: Relation) -> str:
+    """Return the first word of what a relation leads to that is no number, such as the name of a medicine."""
+    return next((word for word in words_in(relation.destination) if word.isalpha()), "")
+
+
+def _has_all(words: Sequence[str], name: str) -> bool:
+    """Return whether all tokens of a name are among words, in whatever form."""
+    tokens = query_tokens(name)
+    return bool(tokens) and len(_alike(tokens, words)) == len({*tokens})
 
 
 def _content_words(name: str) -> set[str]:
