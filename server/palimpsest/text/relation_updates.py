@@ -195,27 +195,6 @@ def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
     return tuple(replace(relation, since=since_of(relation, since)) for relation in owner.relations)
 
 
-def begun(
-    text: str, relations: Sequence[Relation], date_places: Iterable[int], *, has_end: bool
-) -> tuple[Relation, ...]:
-    """Return the relations of a new text: those that did not begin at its date have none.
-
-    Of several, those began then that are stated in the same clause as a date, if there are such. Otherwise a job and
-    whatever else lasts did not, unless the text has an end. Who somebody is to another neither begins nor ends with a
-    trip of both.
-    """
-    if not all(is_timeless(relation) or is_tie(relation) for relation in relations):
-        ties = [relation for relation in relations if is_tie(relation) and relation.since is None]
-        relations = [replace(each, since="", until="") if each in ties else each for each in relations]
-    open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
-    places = list(date_places)
-    clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
-    beside = [one for one in open_ones if any(has_name(words_in(part), part, one.destination) for part in clauses)]
-    began = beside or [relation for relation in open_ones if not (has_end or is_standing(relation))] or open_ones
-    others = [relation for relation in open_ones if relation not in began]
-    return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
-
-
 def is_beside_deadline(relation: Relation, text: str, date_places: Sequence[int]) -> bool:
     """Return whether a text that dates an offer or a deadline tells a relation beside it, as that of a contact."""
     spans = [span for span in _clause_spans(text) if not span[0] or any(span[0] <= at < span[1] for at in date_places)]
