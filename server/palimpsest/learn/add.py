@@ -563,13 +563,17 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
 def _prepared(
     engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
 ) -> tuple[models.Fact, list[str], tuple[str, ...], dict[str, int]]:
-    """Return the fact without secrets and without the frame of a search hit, notes, and what `_ids_to_replace` does."""
+    """Return the fact without secrets and without the frame of a search hit, notes, and what it replaces.
+
+    Without hints of its own it has those of what it replaces: who asked for that asks for it.
+    """
     text = original_text(engine, scope, fact.text)
     hints = tuple(dict.fromkeys((*fact.keywords, *models.tags_given(fact.metadata))))
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text, keywords=hints))
     notes += commit.past_end_notes(engine, fact)
     notes += _notes_on_dates(sanitized, fact.said_at or engine.clock())
-    return sanitized, notes, *_ids_to_replace(engine, scope, replaces, sanitized.text)
+    ids, read, known = _ids_to_replace(engine, scope, replaces, sanitized.text)
+    return replace(sanitized, keywords=sanitized.keywords or known), notes, ids, read
 
 
 def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
@@ -605,15 +609,15 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
 
 def _ids_to_replace(
     engine: Engine, scope: models.Scope, ids: Sequence[str], text: str
-) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the full ids, without those that this very text replaced (the call is a repetition), and revisions read.
+) -> tuple[tuple[str, ...], dict[str, int], tuple[str, ...]]:
+    """Return the full ids, without those that this very text replaced (the call is a repetition), revisions, and hints.
 
     Raises MemoryNotFoundError for a memory that is deleted or was superseded by another, and ChangedMeanwhileError as
     `refuse_changed`.
     """
     read: dict[str, int] = {}
     if not ids:
-        return (), read
+        return (), read, ()
     with engine.ledger.read() as conn:
         memories = [entries.find_memory(conn, scope, memory_id) for memory_id in ids]
         successors = memory_queries.successors(conn, memories)
@@ -623,7 +627,8 @@ def _ids_to_replace(
             read |= refuse_changed(memory, entries.revision_in(memory_id), takes_away=True)
         elif successor is None or not commit.has_text(successor, text):
             raise _cannot_replace(memory, successor)
-    return tuple(memory.id for memory in memories if memory.deleted_at is None), read
+    living = [memory for memory in memories if memory.deleted_at is None]
+    return tuple(memory.id for memory in living), read, next((each.keywords for each in living if each.keywords), ())
 
 
 def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:

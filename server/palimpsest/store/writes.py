@@ -181,12 +181,18 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
             again = replace(again, relations=tuple(stated.values()), entities=(*duplicate.entities, *fact.entities))
         given = with_handed_on(tx, again, others, duplicate, sets_relations=sets_relations)
         outcome = change(tx, duplicate, given, sets_relations=sets_relations and bool(others))
+        outcome = replace(outcome, handed_on=_handed_on(again, given, others))
         dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
         return _replacing(tx, replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced, sets_relations=sets_relations)
     memory = _store(tx, given, replaced, scope)
-    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
-    return _replacing(tx, Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+    return _replacing(tx, Outcome(Event.ADD, memory, handed_on=_handed_on(fact, given, replaced)), replaced)
+
+
+def _handed_on(fact: Fact, given: Fact, replaced: Sequence[Memory]) -> tuple[str, ...]:
+    """Return the names of what a fact was given besides relations by the memories that it replaces."""
+    has_hints = bool(fact.keywords) and fact.keywords in [memory.keywords for memory in replaced]
+    return (*(key for key in given.metadata if key not in fact.metadata), *(["hints"] if has_hints else []))
 
 
 def _replacing(tx: Transaction, outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
