@@ -340,6 +340,27 @@ async def test_a_correction_of_what_held_says_how_to_keep_it(tmp_path: Path) -> 
             assert (told in reply_text(await agent.call_tool("update_memory", given))) is is_told, name
 
 
+async def test_a_day_that_moves_in_the_text_alone_is_told_and_the_text_can_be_put_back(tmp_path: Path) -> None:
+    given = {"text": "Anika sees Dr Pellow on 2098-12-15 at 09:40.", "since": "2098-12-15"}
+    told = "since stays 2098-12-15, which the text no longer names"
+    edits = [
+        ({"old": "2098-12-15", "text": "2098-12-22"}, True),
+        ({"old": "2098-12-15", "text": "2098-12-22", "since": "2098-12-22"}, False),
+        ({"old": "09:40", "text": "13:00"}, False),
+    ]
+    async with connect(tmp_path) as agent:
+        for number, (edit, is_told) in enumerate(edits):
+            scope = {"scope": {"user_id": str(number)}}
+            (added,) = reply_results(await agent.call_tool("add_memory", given | scope))
+            one = {"memory_id": added["id"], **scope}
+            assert (
+                given["text"] not in reply_text(await agent.call_tool("update_memory", {**one, "restore": True}))[120:]
+            )
+            assert (told in reply_text(await agent.call_tool("update_memory", one | edit))) is is_told, edit
+            restored = reply_text(await agent.call_tool("update_memory", {**one, "restore": True}))
+            assert f"an update with the earlier text takes a change back: {given['text']}" in restored
+
+
 async def test_what_a_plan_was_to_end_is_restored(tmp_path: Path) -> None:
     async with connect(tmp_path) as agent:
         (old,) = reply_results(await agent.call_tool("add_memory", {"text": "Pepa comes on Fridays at 10."}))
@@ -349,6 +370,26 @@ async def test_what_a_plan_was_to_end_is_restored(tmp_path: Path) -> None:
         again = reply_text(await agent.call_tool("update_memory", {"memory_id": old["id"], "until": "2098"}))
     assert reply.startswith("restored (no plan ends it now): ")
     assert "(same text; until changed)" in again
+
+
+async def test_a_pin_and_hints_are_handed_on(tmp_path: Path) -> None:
+    """Also to what is stored already. Hints of its own count alone."""
+    known = {
+        "text": "Geoffrey takes warfarin, 3 mg each evening.",
+        "metadata": {"pinned": True},
+        "hints": {"asks": ["what does grandpa take for his blood"]},
+    }
+    less = {"text": "Dr Sutcliffe lowered the warfarin of Geoffrey to 2 mg."}
+    async with connect(tmp_path) as agent:
+        for number, own in enumerate(({}, {"hints": {"words": ["dose"]}})):
+            scope = {"scope": {"user_id": str(number)}}
+            (old,) = reply_results(await agent.call_tool("add_memory", known | scope))
+            (new,) = reply_results(await agent.call_tool("add_memory", less | own | scope))
+            given = {"text": new["id"][:8], "replaces": [old["id"]], **scope}
+            reply = reply_text(await agent.call_tool("add_memory", given))
+            history = reply_text(await agent.call_tool("get_history", {"memory_id": new["id"], **scope}))
+            assert f"keeps the metadata of what it replaced: pinned{'' if own else ', hints'}\n" in reply
+            assert f"hints: {'dose' if own else 'what does grandpa take for his blood'}\n" in history
 
 
 async def test_what_is_stored_already_replaces_by_ids_alone(tmp_path: Path) -> None:

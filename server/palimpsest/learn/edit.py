@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from sqlalchemy import Connection
+
 from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError
@@ -23,6 +25,7 @@ from palimpsest.store import entries, history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
+from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
@@ -169,6 +172,26 @@ def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[
     is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
     if new.id == old.id and is_other and now - old.holds_from >= timedelta(1):  # else a slip is put right
         yield f"this corrects the past; if the old held until now, set it back, add the new with replaces={old.id[:8]}"
+
+
+def _notes_on_times(old: Memory, result: WriteResult) -> Iterator[str]:
+    """Yield a note if an edit takes the day out of a text on which its memory begins or ends, and names another."""
+    new = result.outcomes[0].memory
+    before, after = ([f"{span.start:%Y-%m-%d}" for span in dates_in(each.text, old.stated_at)] for each in (old, new))
+    for name, day, kept in (("since", old.since, new.since), ("until", old.until, new.until)):
+        if day == kept and day in before and day not in after and after:
+            yield f"{name} stays {day}, which the text no longer names; if it has moved, give {name}"
+
+
+def _notes_on_wording(conn: Connection, memory: Memory) -> list[str]:
+    """Return a note on how to take the last change of a memory's text back, if there was one."""
+    texts = [each.new_memory for each in history.versions_of(conn, memory.id) if each.new_memory != memory.text]
+    said = shorten(one_line(texts[-1] or ""), MAX_TOLD_CHARS) if texts else ""
+    return (
+        [f"only what was deleted is restored; an update with the earlier text takes a change back: {said}"]
+        if said
+        else []
+    )
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -319,7 +342,8 @@ class Edits(Writing):
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
-        result = replace(result, notes=(*result.notes, *_notes_on_past(memory, result, engine.clock())))
+        past = (*_notes_on_times(memory, result), *_notes_on_past(memory, result, engine.clock()))
+        result = replace(result, notes=(*result.notes, *past))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes
@@ -338,6 +362,8 @@ class Edits(Writing):
         for owner in owners:
             if not isinstance(owner, Memory):
                 continue
+            if owner.deleted_at is None and owner.superseded_by is None:
+                notes += await self.engine.read(lambda conn, memory=owner: _notes_on_wording(conn, memory))
             successor = successors.get(owner.id)
             if successor is not None and (successor.deleted_at is None or successor.id in restored):
                 notes.append(
