@@ -618,7 +618,11 @@ def _full_names(
     found = {
         key: [other for other in named if key not in ends and name_key(known_names.bare_name(named[other].name)) == key]
         or [form for form in forms[key] if not known and form in named and len(form) > len(key)]
-        or [other for other in full if " " not in key and not known and known_names.is_short_form(key, other)]
+        or [
+            other
+            for other in full
+            if not (" " in key or known or key in ends) and known_names.is_short_form(key, other)
+        ]
         for key, known in fitting.items()
     }
     return {key: others[0] for key, others in found.items() if len(others) == 1}
