@@ -550,13 +550,11 @@ def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
 
     Of another it says whether that said more: the pill of which a new dose is told was not to be taken with others.
     """
-    relations = outcome.memory.relations
-    stated = " ".join((text, *(f"{each.source} {each.name} {each.destination}" for each in relations)))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
         if {*query_tokens(text)}.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
-        elif leaves_out(stated, replaced):
+        elif leaves_out(text, replaced):
             yield f"[{memory_id[:8]}] said more: add what of it still holds"
 
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection
-
 from palimpsest.core import errors, models
 from palimpsest.core.clock import parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError
@@ -164,9 +162,16 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
     )
 
 
-def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
-    """Yield a note if an edit tells another value of what held for a day or longer: then that was never true."""
+def _notes_on_change(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
+    """Yield notes if a text no longer names the day on which its memory begins or ends, and if the past is corrected.
+
+    It is if an edit tells another value of what held for a day or longer: then that was never true.
+    """
     new = result.outcomes[0].memory
+    told, tells = ([f"{span.start:%Y-%m-%d}" for span in dates_in(each.text, old.stated_at)] for each in (old, new))
+    for name, day, stays in (("since", old.since, new.since), ("until", old.until, new.until)):
+        if day == stays and day in told and day not in tells and tells:
+            yield f"{name} stays {day}, which the text no longer names; if it has moved, give {name}"
     before, after = ({each.key for each in memory.relations} for memory in (old, new))
     leads_elsewhere = {key[:2] for key in before - after} & {key[:2] for key in after - before}
     is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
@@ -174,24 +179,11 @@ def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[
         yield f"this corrects the past; if the old held until now, set it back, add the new with replaces={old.id[:8]}"
 
 
-def _notes_on_times(old: Memory, result: WriteResult) -> Iterator[str]:
-    """Yield a note if an edit takes the day out of a text on which its memory begins or ends, and names another."""
-    new = result.outcomes[0].memory
-    before, after = ([f"{span.start:%Y-%m-%d}" for span in dates_in(each.text, old.stated_at)] for each in (old, new))
-    for name, day, kept in (("since", old.since, new.since), ("until", old.until, new.until)):
-        if day == kept and day in before and day not in after and after:
-            yield f"{name} stays {day}, which the text no longer names; if it has moved, give {name}"
-
-
-def _notes_on_wording(conn: Connection, memory: Memory) -> list[str]:
-    """Return a note on how to take the last change of a memory's text back, if there was one."""
-    texts = [each.new_memory for each in history.versions_of(conn, memory.id) if each.new_memory != memory.text]
-    said = shorten(one_line(texts[-1] or ""), MAX_TOLD_CHARS) if texts else ""
-    return (
-        [f"only what was deleted is restored; an update with the earlier text takes a change back: {said}"]
-        if said
-        else []
-    )
+def _notes_on_wording(memory: Memory, versions: Sequence[models.Version]) -> Iterator[str]:
+    """Yield a note on how to take the last change of a memory's text back, if there was one."""
+    if texts := [each.new_memory for each in versions if each.new_memory not in {None, memory.text}]:
+        said = shorten(one_line(str(texts[-1])), MAX_TOLD_CHARS)
+        yield f"only what was deleted is restored; an update with the earlier text takes a change back: {said}"
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -342,8 +334,7 @@ class Edits(Writing):
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
-        past = (*_notes_on_times(memory, result), *_notes_on_past(memory, result, engine.clock()))
-        result = replace(result, notes=(*result.notes, *past))
+        result = replace(result, notes=(*result.notes, *_notes_on_change(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes
@@ -363,7 +354,8 @@ class Edits(Writing):
             if not isinstance(owner, Memory):
                 continue
             if owner.deleted_at is None and owner.superseded_by is None:
-                notes += await self.engine.read(lambda conn, memory=owner: _notes_on_wording(conn, memory))
+                versions = await self.engine.read(lambda conn, id_=owner.id: history.versions_of(conn, id_))
+                notes += _notes_on_wording(owner, versions)
             successor = successors.get(owner.id)
             if successor is not None and (successor.deleted_at is None or successor.id in restored):
                 notes.append(

@@ -401,11 +401,9 @@ def change(
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
     fact = fact if sets_relations else _as_before(tx, memory, fact)
     # Labels that are set correct the memory: its relations hold since it does, as before.
-    said = fact
-    if sets_labels or sets_relations:
-        held = {} if fact.valid_from else {name: getattr(memory, name) for name in rows.VALIDITY}
-        stated = statement_queries.fact_relations(replace(fact, **held))
-        said = replace(fact, relations=stated, valid_from=None)
+    held = {} if fact.valid_from or not sets_relations else {name: getattr(memory, name) for name in rows.VALIDITY}
+    stated = statement_queries.fact_relations(replace(fact, **held))
+    said = replace(fact, relations=stated, valid_from=None) if sets_labels or sets_relations else fact
     dates: dict[str, Any] = {}
     for names in DATES:
         dates |= zip(names, finer(_values(fact, names), _values(memory, names)), strict=True)

@@ -379,12 +379,10 @@ class _Reading:
     def _is_of_replaced(self, relation: Relation) -> bool:
         """Return whether the new text tells what is instead of an end of a relation, and names the other end."""
         told = query_tokens(self._new.text)
-        for match in _RE["instead of"].finditer(self._new.text):
-            gone = query_tokens("".join(filter(None, match.groups())))
-            for end, rest in (relation.key[::2], relation.key[::-2]):
-                if _has_all(gone, end) and (rest in self._self_keys or _has_all(told, rest)):
-                    return True
-        return False
+        gone = [query_tokens("".join(filter(None, each))) for each in _RE["instead of"].findall(self._new.text)]
+        ends = relation.key[::2], relation.key[::-2]
+        left = [end for end, rest in ends if rest in self._self_keys or _has_all(told, rest)]
+        return any(_has_all(words, end) for words in gone for end in left)
 
     def _is_same(self, name: str, other: str) -> bool:
         keys = name_key(name), name_key(other)
@@ -651,6 +649,10 @@ def _words_of(kinds: frozenset[str]) -> frozenset[str]:
     return frozenset(word for word, entries in known.items() if any(letters & kinds for _, letters in entries))
 
 
+def _weekdays(text: str) -> frozenset[str]:
+    return _words_of(_WEEKDAYS).intersection(word.removesuffix("s") for word in words_in(text))
+
+
 _WEEKDAYS = frozenset("WK")
 _TIME_LETTERS = frozenset("MbWKkNOU")
 
@@ -858,8 +860,7 @@ def _are_others(newer: str, older: str) -> bool:
 
 def _shifts(newer: str, older: str) -> bool:
     """Return whether an older text has a time, of what a newer one moves by some hours or days."""
-    said = ({word.removesuffix("s") for word in words_in(text)} for text in (newer, older))
-    is_of_day = bool(_words_of(_WEEKDAYS).intersection(*said) and _named(newer) & _named(older))
+    is_of_day = bool(_weekdays(newer) & _weekdays(older) and _named(newer) & _named(older))
     return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
 
 
@@ -868,8 +869,8 @@ def parts_of(text: str) -> list[str]:
     return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
-# So many characters of a script without spaces are a word, and so few letters are none.
-_WORD_SIGNS, _SHORT_WORD = 3, 2
+# A word has more letters than this, or more characters of a script without spaces.
+_LETTERS = 2
 
 
 def leaves_out(newer: str, older: str) -> bool:
@@ -877,15 +878,12 @@ def leaves_out(newer: str, older: str) -> bool:
 
     Other numbers, days and times are what has changed.
     """
-    words = _form_of(older)
-    missing = words - _alike(words, query_tokens(newer))
-    days, own_days = (
-        _words_of(_WEEKDAYS).intersection(word.removesuffix("s") for word in words_in(text)) for text in (newer, older)
-    )
+    missing = _form_of(older) - _alike(_form_of(older), query_tokens(newer))
     signs = [word for word in missing if len(word) == 1 and not word.isascii()]
-    is_word_missing = any(len(word) > _SHORT_WORD for word in missing) or len(signs) >= _WORD_SIGNS
-    is_time_missing = len(vocabulary.times_in(older)) > len(vocabulary.times_in(newer))
-    return is_word_missing or is_time_missing or bool(own_days and not days)
+    words = [word for word in missing if len(word) > _LETTERS]
+    clocks, own_clocks = (vocabulary.times_in(text) for text in (newer, older))
+    is_day_missing = bool(_weekdays(older)) and not _weekdays(newer)
+    return bool(words) or is_day_missing or len(signs) > _LETTERS or len(own_clocks) > len(clocks)
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.

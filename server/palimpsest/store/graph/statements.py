@@ -233,14 +233,13 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
     if at is None:
         return fact.relations
     began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
-    with_it = {
-        each.since: began.startswith(each.since) or each.since.startswith(began)
-        for each in fact.relations
-        if each.since and began
-    }
+
+    def is_with_it(since: str | None) -> bool:
+        return bool(since and began) and (began.startswith(since or "") or str(since).startswith(began))
+
     days = {each: [f"{span.start:%Y-%m-%d}" for span in dates_in(each.destination, at)] for each in fact.relations}
     dating = {each for each in fact.relations if began and (began in each.destination or began in days[each])}
-    is_told = any(with_it.values()) or bool(dating)
+    is_told = bool(dating) or any(is_with_it(each.since) for each in fact.relations)
     # Nobody works for somebody on one day: that is when there was a visit.
     is_day = fact.valid_until is not None and began == shown_date(fact.valid_until, "day")
     is_stay = fact.valid_from and fact.valid_until and fact.valid_until - fact.valid_from < MAX_STAY
@@ -254,7 +253,7 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
         is_beside = is_beside or outlasts or (is_told and each not in dating)
         if each.since is None and each.until is None and is_beside:
             return replace(each, since="", until="")
-        has_another = with_it.get(each.since) is False if each.since else each.since == "" and began
+        has_another = began and each.since is not None and not is_with_it(each.since)
         return replace(each, until="") if fact.valid_until and each.until is None and has_another else each
 
     return tuple(map(own, fact.relations))
