@@ -191,8 +191,9 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
 
 def _handed_on(fact: Fact, given: Fact, replaced: Sequence[Memory]) -> tuple[str, ...]:
     """Return the names of what a fact was given besides relations by the memories that it replaces."""
-    has_hints = bool(fact.keywords) and fact.keywords in [memory.keywords for memory in replaced]
-    return (*(key for key in given.metadata if key not in fact.metadata), *(["hints"] if has_hints else []))
+    others = [memory.keywords for memory in replaced if memory.text != fact.text]
+    hints = ["hints"] if fact.keywords and fact.keywords in others else []
+    return (*(key for key in given.metadata if key not in fact.metadata), *hints)
 
 
 def _replacing(tx: Transaction, outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
