@@ -39,7 +39,7 @@ from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
-from palimpsest.text.relation_updates import calls_off, unsaid
+from palimpsest.text.relation_updates import leaves_out
 from palimpsest.text.tokenizer import count_tokens, lines_within, query_tokens, sentences
 
 # Split what is to be learned from into pieces that a small model can read.
@@ -548,29 +548,30 @@ async def add_text(
 def _unlike(text: str, outcome: models.Outcome) -> Iterator[str]:
     """Yield a note on each replaced memory that shares no word with the text: its id may have been a mistake.
 
-    Of another it names the parts that end unsaid: the pill of which a new dose is told was not to be taken with others.
+    Of another it says whether that said more: the pill of which a new dose is told was not to be taken with others.
     """
-    said = {*query_tokens(text)}
-    stated = said.union(*(query_tokens(f"{each.source} {each.destination}") for each in outcome.memory.relations))
     for memory_id, replaced in zip(outcome.replaced, outcome.replaced_texts, strict=True):
-        untold = unsaid(replaced, stated)
-        if said.isdisjoint(query_tokens(replaced)):
+        if {*query_tokens(text)}.isdisjoint(query_tokens(replaced)):
             why = "which it replaced, shares no word with it; restore it if that was a mistake"
             yield f"[{memory_id[:8]}], {why}: {shorten(one_line(replaced), BEGINNING_CHARS)}"
-        elif untold and not calls_off(text):
-            yield f"[{memory_id[:8]}] also said: {one_line('; '.join(untold))}; add that if it holds on"
+        elif leaves_out(text, replaced):
+            yield f"[{memory_id[:8]}] said more: add what of it still holds"
 
 
 def _prepared(
     engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]
 ) -> tuple[models.Fact, list[str], tuple[str, ...], dict[str, int]]:
-    """Return the fact without secrets and without the frame of a search hit, notes, and what `_ids_to_replace` does."""
+    """Return the fact without secrets and without the frame of a search hit, notes, and what it replaces.
+
+    Without hints of its own it has those of what it replaces: who asked for that asks for it.
+    """
     text = original_text(engine, scope, fact.text)
     hints = tuple(dict.fromkeys((*fact.keywords, *models.tags_given(fact.metadata))))
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text, keywords=hints))
     notes += commit.past_end_notes(engine, fact)
     notes += _notes_on_dates(sanitized, fact.said_at or engine.clock())
-    return sanitized, notes, *_ids_to_replace(engine, scope, replaces, sanitized.text)
+    ids, read, known = _ids_to_replace(engine, scope, replaces, sanitized.text)
+    return replace(sanitized, keywords=sanitized.keywords or known), notes, ids, read
 
 
 def _is_in_year_of(span: DateSpan, when: datetime) -> bool:
@@ -606,15 +607,15 @@ def _notes_on_dates(fact: models.Fact, at: datetime) -> list[str]:
 
 def _ids_to_replace(
     engine: Engine, scope: models.Scope, ids: Sequence[str], text: str
-) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the full ids, without those that this very text replaced (the call is a repetition), and revisions read.
+) -> tuple[tuple[str, ...], dict[str, int], tuple[str, ...]]:
+    """Return the full ids, without those that this very text replaced (the call is a repetition), revisions, and hints.
 
     Raises MemoryNotFoundError for a memory that is deleted or was superseded by another, and ChangedMeanwhileError as
     `refuse_changed`.
     """
     read: dict[str, int] = {}
     if not ids:
-        return (), read
+        return (), read, ()
     with engine.ledger.read() as conn:
         memories = [entries.find_memory(conn, scope, memory_id) for memory_id in ids]
         successors = memory_queries.successors(conn, memories)
@@ -624,7 +625,8 @@ def _ids_to_replace(
             read |= refuse_changed(memory, entries.revision_in(memory_id), takes_away=True)
         elif successor is None or not commit.has_text(successor, text):
             raise _cannot_replace(memory, successor)
-    return tuple(memory.id for memory in memories if memory.deleted_at is None), read
+    living = [memory for memory in memories if memory.deleted_at is None]
+    return tuple(memory.id for memory in living), read, next((each.keywords for each in living if each.keywords), ())
 
 
 def _cannot_replace(memory: models.Memory, successor: models.Memory | None) -> errors.MemoryNotFoundError:

@@ -23,6 +23,7 @@ from palimpsest.store import entries, history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
+from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.names.known_names import asks_about_name, told_self_name
 
@@ -161,14 +162,28 @@ def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence
     )
 
 
-def _notes_on_past(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
-    """Yield a note if an edit tells another value of what held for a day or longer: then that was never true."""
+def _notes_on_change(old: Memory, result: WriteResult, now: datetime) -> Iterator[str]:
+    """Yield notes if a text no longer names the day on which its memory begins or ends, and if the past is corrected.
+
+    It is if an edit tells another value of what held for a day or longer: then that was never true.
+    """
     new = result.outcomes[0].memory
+    told, tells = ([f"{span.start:%Y-%m-%d}" for span in dates_in(each.text, old.stated_at)] for each in (old, new))
+    for name, day, stays in (("since", old.since, new.since), ("until", old.until, new.until)):
+        if day == stays and day in told and day not in tells and tells:
+            yield f"{name} stays {day}, which the text no longer names; if it has moved, give {name}"
     before, after = ({each.key for each in memory.relations} for memory in (old, new))
     leads_elsewhere = {key[:2] for key in before - after} & {key[:2] for key in after - before}
     is_other = leads_elsewhere or (new.text != old.text and new.since != old.since)
     if new.id == old.id and is_other and now - old.holds_from >= timedelta(1):  # else a slip is put right
         yield f"this corrects the past; if the old held until now, set it back, add the new with replaces={old.id[:8]}"
+
+
+def _notes_on_wording(memory: Memory, versions: Sequence[models.Version]) -> Iterator[str]:
+    """Yield a note on how to take the last change of a memory's text back, if there was one."""
+    if texts := [each.new_memory for each in versions if each.new_memory not in {None, memory.text}]:
+        said = shorten(one_line(str(texts[-1])), MAX_TOLD_CHARS)
+        yield f"only what was deleted is restored; an update with the earlier text takes a change back: {said}"
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -319,7 +334,7 @@ class Edits(Writing):
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
-        result = replace(result, notes=(*result.notes, *_notes_on_past(memory, result, engine.clock())))
+        result = replace(result, notes=(*result.notes, *_notes_on_change(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes
@@ -338,6 +353,9 @@ class Edits(Writing):
         for owner in owners:
             if not isinstance(owner, Memory):
                 continue
+            if owner.deleted_at is None and owner.superseded_by is None:
+                versions = await self.engine.read(lambda conn, id_=owner.id: history.versions_of(conn, id_))
+                notes += _notes_on_wording(owner, versions)
             successor = successors.get(owner.id)
             if successor is not None and (successor.deleted_at is None or successor.id in restored):
                 notes.append(

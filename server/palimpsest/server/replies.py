@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 # Values as JSON. Instants are ISO 8601 in UTC, to the second. Ids are full ids.
 
+# How many characters are quoted of a text that is replaced: its reader looks for what of it still holds.
+MAX_OLD = 500
+
 # How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes.
 MAX_SUMMARY_SOURCES = 50
 
@@ -188,7 +191,7 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         **picked(outcome, "id=memory.id event"),
         "revision": memory.revision if _is_pinned(memory) else None,
         "memory": shorten(memory.text, MAX_ECHO),
-        "previous": previous and shorten(previous, MAX_ECHO),
+        "previous": previous and shorten(previous, MAX_OLD if outcome.replaced else MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
         **picked(memory, _TIMES),
         "relations": _relations_json(memory, _stated(outcome)),
@@ -619,8 +622,8 @@ def outcome_line(outcome: Outcome) -> str:
     memory, previous = outcome.memory, _cut(outcome.previous or "")
     text = _quote(memory) + held_times(memory)
     if outcome.replaced:
-        olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
-        was = [f"was: [{short(old_id)}] {old}" for old_id, old in zip(outcome.replaced, olds, strict=True)]
+        olds = zip(outcome.replaced, outcome.replaced_texts or (outcome.previous or "",), strict=True)
+        was = [f"was: [{short(old_id)}] {_cut(old, MAX_OLD)}" for old_id, old in olds]
         return f"replaced: {text} ({was[0]})" if len(was) == 1 else "\n  ".join([f"replaced: {text}", *was])
     match outcome.event:
         case Event.ADD:
@@ -794,10 +797,10 @@ def _is_pinned(memory: Memory) -> bool:
     return bool(memory.metadata.get(models.PINNED)) and memory.deleted_at is None
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, most: int = MAX_ECHO) -> str:
     """Return a text on one line; of a long one only the beginning and the length."""
     line = one_line(text)
-    return line if len(line) <= MAX_ECHO else f"{shorten(line, MAX_ECHO)} ({len(text):,} characters)"
+    return line if len(line) <= most else f"{shorten(line, most)} ({len(text):,} characters)"
 
 
 # A memory or message whole: its text as it is stored, and everything that is stored with it.

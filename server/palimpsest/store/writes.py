@@ -181,12 +181,19 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope, *, s
             again = replace(again, relations=tuple(stated.values()), entities=(*duplicate.entities, *fact.entities))
         given = with_handed_on(tx, again, others, duplicate, sets_relations=sets_relations)
         outcome = change(tx, duplicate, given, sets_relations=sets_relations and bool(others))
+        outcome = replace(outcome, handed_on=_handed_on(again, given, others))
         dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
         return _replacing(tx, replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced, sets_relations=sets_relations)
     memory = _store(tx, given, replaced, scope)
-    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
-    return _replacing(tx, Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+    return _replacing(tx, Outcome(Event.ADD, memory, handed_on=_handed_on(fact, given, replaced)), replaced)
+
+
+def _handed_on(fact: Fact, given: Fact, replaced: Sequence[Memory]) -> tuple[str, ...]:
+    """Return the names of what a fact was given besides relations by the memories that it replaces."""
+    others = [memory.keywords for memory in replaced if memory.text != fact.text]
+    hints = ["hints"] if fact.keywords and fact.keywords in others else []
+    return (*(key for key in given.metadata if key not in fact.metadata), *hints)
 
 
 def _replacing(tx: Transaction, outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
@@ -395,7 +402,9 @@ def change(
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
     fact = fact if sets_relations else _as_before(tx, memory, fact)
     # Labels that are set correct the memory: its relations hold since it does, as before.
-    said = replace(fact, relations=statement_queries.fact_relations(fact), valid_from=None) if sets_labels else fact
+    held = {} if fact.valid_from or not sets_relations else {name: getattr(memory, name) for name in rows.VALIDITY}
+    stated = statement_queries.fact_relations(replace(fact, **held))
+    said = replace(fact, relations=stated, valid_from=None) if sets_labels or sets_relations else fact
     dates: dict[str, Any] = {}
     for names in DATES:
         dates |= zip(names, finer(_values(fact, names), _values(memory, names)), strict=True)

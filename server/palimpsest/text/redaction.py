@@ -52,14 +52,13 @@ def is_marker(text: str) -> bool:
 
 
 def says_only_secrets(text: str) -> bool:
-    """Return whether a text says nothing but that there was a secret: "The admin password is [secret removed: …]"."""
+    """Return whether a text says nothing but that there was a secret, and for which user name it was."""
     if _RE["marker"].search(text) is None:
         return False
     from palimpsest.text.tokenizer import query_tokens  # noqa: PLC0415 - redaction itself loads no library for stems
 
-    rest = " ".join(
-        clause for clause in _RE["clause end"].split(_RE["marker"].sub("\x00", text)) if "\x00" not in clause
-    )
+    clauses = _RE["clause end"].split(_RE["marker"].sub("\x00", text))
+    rest = " ".join(each for each in clauses if "\x00" not in each and not _RE["user name"].match(each))
     return len(query_tokens(NAME.sub("", lower_case(rest)))) < MIN_REST
 
 

@@ -195,27 +195,6 @@ def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
     return tuple(replace(relation, since=since_of(relation, since)) for relation in owner.relations)
 
 
-def begun(
-    text: str, relations: Sequence[Relation], date_places: Iterable[int], *, has_end: bool
-) -> tuple[Relation, ...]:
-    """Return the relations of a new text: those that did not begin at its date have none.
-
-    Of several, those began then that are stated in the same clause as a date, if there are such. Otherwise a job and
-    whatever else lasts did not, unless the text has an end. Who somebody is to another neither begins nor ends with a
-    trip of both.
-    """
-    if not all(is_timeless(relation) or is_tie(relation) for relation in relations):
-        ties = [relation for relation in relations if is_tie(relation) and relation.since is None]
-        relations = [replace(each, since="", until="") if each in ties else each for each in relations]
-    open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
-    places = list(date_places)
-    clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
-    beside = [one for one in open_ones if any(has_name(words_in(part), part, one.destination) for part in clauses)]
-    began = beside or [relation for relation in open_ones if not (has_end or is_standing(relation))] or open_ones
-    others = [relation for relation in open_ones if relation not in began]
-    return tuple(replace(relation, since="") if relation in others else relation for relation in relations)
-
-
 def is_beside_deadline(relation: Relation, text: str, date_places: Sequence[int]) -> bool:
     """Return whether a text that dates an offer or a deadline tells a relation beside it, as that of a contact."""
     spans = [span for span in _clause_spans(text) if not span[0] or any(span[0] <= at < span[1] for at in date_places)]
@@ -285,6 +264,8 @@ class _Reading:
             return True
         if is_for_life(relation):
             return False
+        if self._is_of_replaced(relation):
+            return True
         is_called_off = bool(self._ended & {*query_tokens(relation.destination)}) and not is_standing(relation)
         if is_called_off and self._has(relation.source):
             return True
@@ -316,7 +297,7 @@ class _Reading:
     def has_other_numbers(self, relation: Relation) -> bool:
         """Return whether a relation leads to a number, a time or a date, and the new text has others and not this."""
         (own, at), (said, told) = (self._numbers_and_times(text) for text in (relation.destination, self._new.text))
-        is_other = bool(own and said) and own.isdisjoint(said)
+        is_other = bool(own and said - numbers_in(self._old.text)) and own.isdisjoint(said)
         # A day off on Wednesdays is no other day than one of the calendar from which a wage is paid.
         is_put_off = any(of_sort.isdisjoint(told[sort]) for sort, of_sort in at.items() if of_sort and told.get(sort))
         return (is_other or (is_put_off and not is_timeless(relation))) and not self._is_beside(relation)
@@ -384,11 +365,24 @@ class _Reading:
         alike = other.key[1] == relation.key[1] or any(_begins_alike(word, new) for word in words for new in others)
         restated = [item.key for item in self._old.relations if item.key[::2] == other.key[::2]]  # of the same two
         areas = _areas_of(other), _areas_of(relation)
+        # Of two medicines it is the one of which another dose is told; "runs on" is no "runs at".
+        rivals = [item for item in self._old.relations if item.key[:2] == other.key[:2]]
+        named = [item for item in rivals if _first_word(item) == _first_word(other) != ""]
+        if rivals and not restated:
+            return relation.key in {item.key for item in named or rivals}
         if restated:
             return (alike or bool(areas[0] & areas[1])) and relation.key in restated
         kinds = {self._types.get(name_key(item.destination), "other") for item in (other, relation)}
         is_same_kind = len(kinds) == 1 and "other" not in kinds and (areas[0] == areas[1] or not all(areas))
         return alike or is_same_kind or bool(areas[0] & areas[1] and len(kinds) == 1)
+
+    def _is_of_replaced(self, relation: Relation) -> bool:
+        """Return whether the new text tells what is instead of an end of a relation, and names the other end."""
+        told = query_tokens(self._new.text)
+        gone = [query_tokens("".join(filter(None, each))) for each in _RE["instead of"].findall(self._new.text)]
+        ends = relation.key[::2], relation.key[::-2]
+        left = [end for end, rest in ends if rest in self._self_keys or _has_all(told, rest)]
+        return any(_has_all(words, end) for words in gone for end in left)
 
     def _is_same(self, name: str, other: str) -> bool:
         keys = name_key(name), name_key(other)
@@ -433,6 +427,17 @@ class _Reading:
         before = old.words[: old.place(relation.destination) or 0]
         said = list(takewhile((_WORDS["copulas"] | _WORDS["articles"]).__contains__, reversed(before)))
         return not _WORDS["copulas"].isdisjoint(said) and f" {' '.join(reversed(said))} " in text
+
+
+def _first_word(relation: Relation) -> str:
+    """Return the first word of what a relation leads to that is no number, such as the name of a medicine."""
+    return next((word for word in words_in(relation.destination) if word.isalpha()), "")
+
+
+def _has_all(words: Sequence[str], name: str) -> bool:
+    """Return whether all tokens of a name are among words, in whatever form."""
+    tokens = query_tokens(name)
+    return bool(tokens) and len(_alike(tokens, words)) == len({*tokens})
 
 
 def _content_words(name: str) -> set[str]:
@@ -644,6 +649,10 @@ def _words_of(kinds: frozenset[str]) -> frozenset[str]:
     return frozenset(word for word, entries in known.items() if any(letters & kinds for _, letters in entries))
 
 
+def _weekdays(text: str) -> frozenset[str]:
+    return _words_of(_WEEKDAYS).intersection(word.removesuffix("s") for word in words_in(text))
+
+
 _WEEKDAYS = frozenset("WK")
 _TIME_LETTERS = frozenset("MbWKkNOU")
 
@@ -851,8 +860,7 @@ def _are_others(newer: str, older: str) -> bool:
 
 def _shifts(newer: str, older: str) -> bool:
     """Return whether an older text has a time, of what a newer one moves by some hours or days."""
-    said = ({word.removesuffix("s") for word in words_in(text)} for text in (newer, older))
-    is_of_day = bool(_words_of(_WEEKDAYS).intersection(*said) and _named(newer) & _named(older))
+    is_of_day = bool(_weekdays(newer) & _weekdays(older) and _named(newer) & _named(older))
     return any(map(str.isdigit, older)) and (is_of_day or bool(_common_words(newer, older)))
 
 
@@ -861,18 +869,21 @@ def parts_of(text: str) -> list[str]:
     return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
-# Where the parts of a sentence begin that may hold on when the rest is replaced.
-_PART = re.compile(r"(?i),?\s+(?:and|und|et|y|e|ed|en|och|i|oraz|и)\s+|,\s+|[\uff0c\u3001]")
+# A word has more letters than this, or more characters of a script without spaces.
+_LETTERS = 2
 
 
-def unsaid(older: str, said: AbstractSet[str]) -> list[str]:
-    """Return the parts of an older text that have no token of what is said now, in whatever form.
+def leaves_out(newer: str, older: str) -> bool:
+    """Return whether a newer text lacks a word of an older one, a time of day, or its weekday.
 
-    Names, days and times alone are none.
+    Other numbers, days and times are what has changed.
     """
-    parts = (part.strip(" .。") for whole in parts_of(older[:MAX_CHARS]) for part in _PART.split(whole))
-    told = (part for part in dict.fromkeys(parts) if len(_form_of(part) - _named(older)) > 1)
-    return [part for part in told if not is_unanswered(part) and not _alike(without_times(part), said)]
+    missing = _form_of(older) - _alike(_form_of(older), query_tokens(newer))
+    signs = [word for word in missing if len(word) == 1 and not word.isascii()]
+    words = [word for word in missing if len(word) > _LETTERS]
+    clocks, own_clocks = (vocabulary.times_in(text) for text in (newer, older))
+    is_day_missing = bool(_weekdays(older)) and not _weekdays(newer)
+    return bool(words) or is_day_missing or len(signs) > _LETTERS or len(own_clocks) > len(clocks)
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.

@@ -615,10 +615,11 @@ def _full_names(
     """
     words, ends = words_in(memory.text), {end for relation in memory.relations for end in relation.key[::2]}
     full = [key for key, entity in named.items() if " " in key and not has_name(words, memory.text, entity.name)]
+    short = {key for key in fitting if " " not in key and key not in ends}
     found = {
         key: [other for other in named if key not in ends and name_key(known_names.bare_name(named[other].name)) == key]
         or [form for form in forms[key] if not known and form in named and len(form) > len(key)]
-        or [other for other in full if " " not in key and not known and known_names.is_short_form(key, other)]
+        or [other for other in full if not known and key in short and known_names.is_short_form(key, other)]
         for key, known in fitting.items()
     }
     return {key: others[0] for key, others in found.items() if len(others) == 1}

@@ -223,23 +223,23 @@ MAX_STAY = timedelta(days=22)
 
 
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
-    """Return the relations of a fact. Those that did not begin when it did have no date.
+    """Return the relations of a fact. One without a date of its own has that of the fact, if it may be its own.
 
-    If one was given or names that date, the others without one did not. One that was given another, or "none", does
-    not end with it. What somebody is or has does not hold for one day, nor does it end with a deadline beside which it
-    is told. An illness, a diet or a language has nothing to do with a stay of some days.
+    If another was given that date or names it, it is not. One that was given another, or "none", does not end with the
+    fact. What somebody is or has does not hold for one day, nor does it end with a deadline beside which it is told. An
+    illness, a diet, a language or a marriage has nothing to do with a stay of some days.
     """
     at = fact.valid_from or fact.valid_until
     if at is None:
         return fact.relations
     began = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
-    with_it = {
-        each.since: began.startswith(each.since) or each.since.startswith(began)
-        for each in fact.relations
-        if each.since and began
-    }
-    dating = {each for each in fact.relations if began and began in each.destination}
-    is_told = any(with_it.values()) or bool(dating)
+
+    def is_with_it(since: str | None) -> bool:
+        return bool(since and began) and (began.startswith(since or "") or str(since).startswith(began))
+
+    days = {each: [f"{span.start:%Y-%m-%d}" for span in dates_in(each.destination, at)] for each in fact.relations}
+    dating = {each for each in fact.relations if began and (began in each.destination or began in days[each])}
+    is_told = bool(dating) or any(is_with_it(each.since) for each in fact.relations)
     # Nobody works for somebody on one day: that is when there was a visit.
     is_day = fact.valid_until is not None and began == shown_date(fact.valid_until, "day")
     is_stay = fact.valid_from and fact.valid_until and fact.valid_until - fact.valid_from < MAX_STAY
@@ -249,16 +249,14 @@ def fact_relations(fact: Fact) -> tuple[Relation, ...]:
         is_beside = updates.is_standing(each) and (
             is_day or (fact.valid_until and updates.is_beside_deadline(each, fact.text, places))
         )
-        is_beside = is_beside or (is_stay and updates.is_trait(each)) or (is_told and each not in dating)
+        outlasts = is_stay and (updates.is_trait(each) or updates.is_tie(each))
+        is_beside = is_beside or outlasts or (is_told and each not in dating)
         if each.since is None and each.until is None and is_beside:
             return replace(each, since="", until="")
-        has_another = with_it.get(each.since) is False if each.since else each.since == "" and began
+        has_another = began and each.since is not None and not is_with_it(each.since)
         return replace(each, until="") if fact.valid_until and each.until is None and has_another else each
 
-    stated = tuple(map(own, fact.relations))
-    if is_told or len(stated) == 1:  # a single one is what the date is about
-        return stated
-    return updates.begun(fact.text, stated, places, has_end=fact.valid_until is not None)
+    return tuple(map(own, fact.relations))
 
 
 def also_stated(memory: Memory, fact: Fact) -> dict[str, Any]:
