@@ -264,9 +264,9 @@ async def test_the_next_five_of_what_is_due_are_in_order_in_a_project_its_own_an
     )
     due = re.compile(r"^- ((?:\(.*\) )?(?:on|from|until) 2026-.*)", re.MULTILINE)
     for begin in await begun(memory):
-        assert due.findall(begin) == [*wanted[:-1], f"{wanted[-1]} (2 more within 7 days)"]
+        assert due.findall(begin) == [*wanted[:-1], f"{wanted[-1]} (2 more: get_summary)"]
     own = [text.removeprefix("(tea-shop) ") for text in wanted if "mill" not in text]
-    fifth = "on 2026-05-13: Rex is shorn (1 more within 7 days)"
+    fifth = "on 2026-05-13: Rex is shorn (1 more: get_summary)"
     assert due.findall(await memory.briefs.instructions(PROJECT)) == [*own, fifth]
     await memory.add_text(PROJECT, "The tea shop opens at nine", infer=False)
     assert due.findall(await memory.briefs.instructions(PROJECT)) == own[:3], "far days leave the room to the project"
@@ -294,7 +294,7 @@ async def test_a_line_of_what_is_due_says_what_and_when_and_the_rest_is_counted(
     days = [re.findall(r"\d{4}-\d\d-\d\d", line)[0] for line in due]
     assert days == sorted(days)
     assert all(len(line.partition(": ")[2]) > 20 for line in due), due
-    assert due[-1].endswith(f" ({6 + len(case['told']) - len(due)} more within 7 days)")
+    assert due[-1].endswith(f" ({6 + len(case['told']) - len(due)} more: get_summary)")
 
 
 async def test_what_is_pinned_stands_together_and_first_if_most_depends_on_it(memory: Memory) -> None:
@@ -413,7 +413,7 @@ async def test_a_project_begins_with_what_it_is_and_without_one_their_names_are_
     assert "Projects:" not in text
     assert "- Projects: tea-shop\n" in await memory.briefs.instructions(ALICE)
     overview = (await memory.summary(PROJECT, "project")).text
-    assert overview.startswith(f"What it is:\n- {told[0]}")
+    assert re.match(rf"What it is:\n- \[\w+\] {told[0]}", overview)
 
 
 async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory) -> None:
@@ -430,8 +430,20 @@ async def test_a_project_is_named_and_shown_beside_what_is_pinned(memory: Memory
 
 
 async def test_what_somebody_must_do_by_a_day_is_no_wish_of_the_user(memory: Memory) -> None:
-    wishes = ("User wants short answers", "Texts must be in British English", "Immer das Du verwenden")
+    wishes = (
+        "User wants short answers",
+        "Texts must be in British English",
+        "Immer das Du verwenden",
+        "User prefers not to be called about work after 21:00",
+        "Пользователь не хочет, чтобы ему звонили по работе вечером",
+    )
     others = (
+        "The boiler is of 2011 and should be replaced within two winters",
+        "Dostawy są we wtorki; zamówienia zawsze przez portal",
+        "The seller's answer is expected by the agent",
+        "User wants to call his mother on Sundays",
+        "The bank has withdrawn the offer; the rate is now 4.49% fixed",
+        "Der Aufzug ist kaputt",
         "The training plan must be handed in to Ute Meinardus by 30 November 2030",
         "Der Bericht muss bis zum 3. Dezember 2030 abgegeben werden",
         "Seit Mai leitet Frau Ude die Werkstatt",
@@ -442,10 +454,38 @@ async def test_what_somebody_must_do_by_a_day_is_no_wish_of_the_user(memory: Mem
     )
     for text in (*wishes, *others):
         await add_text(memory, text)
-    shown = (await begun(memory))[1].partition("How the user wants help")[2].partition("More about the user:\n")[0]
+    begin = (await begun(memory))[1]
+    shown = begin.partition("How the user wants help")[2].partition("More about the user:\n")[0]
     assert [text for text in (*wishes, *others) if text in shown] == [*wishes]
+    assert "How to work" not in begin
     procedures = (await memory.summary(ALICE, "procedures")).text
     assert [text for text in others if text in procedures] == []
+
+
+@pytest.mark.parametrize("case", CASES["households"], ids=lambda case: case["user"])
+async def test_the_household_comes_before_colleagues(memory: Memory, clock: StoppedClock, case: dict[str, Any]) -> None:
+    for text in (case["user"], *case["household"], *case["others"]):
+        clock.forward(days=1)
+        await memory.add_text(ALICE, text, infer=False)
+    begin = await memory.briefs.instructions(ALICE)
+    places = [begin.find(text) for text in (*case["household"], *case["others"])]
+    assert min(places) > 0
+    assert max(places[: len(case["household"])]) < min(places[len(case["household"]) :])
+
+
+async def test_a_line_of_what_is_due_has_its_day_once_and_the_overview_all_with_ids(memory: Memory) -> None:
+    ids = [
+        await add_text(memory, text, since=day, until=day if word == "on" else "")
+        for text, day, word, _ in CASES["due lines"]
+    ]
+    lines = (await memory.summary(ALICE, "overall")).text.partition("\n\n")[0].splitlines()
+    wanted = {
+        f"- [{memory_id[:8]}] {word} {day}: {line}"
+        for memory_id, (_, day, word, line) in zip(ids, CASES["due lines"], strict=True)
+    }
+    assert (lines[0], {*lines[1:]}) == ("Due:", wanted)
+    days = [re.findall(r"\d{4}-\d\d-\d\d", line)[0] for line in lines[1:]]
+    assert days == sorted(days)
 
 
 async def test_what_contradicts_is_never_side_by_side(memory: Memory, clock: StoppedClock) -> None:

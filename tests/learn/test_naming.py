@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,15 @@ async def test_a_first_name_that_one_person_has_finds_the_person(memory: Memory)
     assert (await memory.summary(ALICE, "about:Maïwenn")).text.startswith("Maïwenn Reyes")
     await add_text(memory, "Maïwenn Holub is a nurse", relations=[works])
     assert "Did you mean" in (await memory.summary(ALICE, "about:Maïwenn")).text
+
+
+async def test_whom_a_first_name_of_two_people_means_is_asked(memory: Memory) -> None:
+    for name in ("Hannah Clarke", "Hannah Pryce"):
+        await add_text(memory, f"{name} sails", relations=[Relation(name, "sails", "dinghy")])
+    told = await memory.add_text(ALICE, "Hannah is down with flu", infer=False)
+    assert [re.sub(r" \[\w+\]", "", note) for note in told.notes] == [
+        "Hannah may be Hannah Clarke or Hannah Pryce; if so, use the full name"
+    ]
 
 
 def test_a_relation_that_no_import_would_read_is_refused() -> None:

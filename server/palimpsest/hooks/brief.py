@@ -6,14 +6,13 @@ import json
 import logging
 import math
 import os
-import re
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -56,8 +55,8 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.learn.summaries import kept_kinds, portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_safety
-from palimpsest.learn.summaries.summary_kinds import SummaryRequest
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_safety, names_relative
+from palimpsest.learn.summaries.summary_kinds import DUE, DUE_CHARS, DUE_WITHIN, Due, SummaryRequest, due_of, due_on
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.score import BRIEF
 from palimpsest.recall.search import SearchQuery, SearchResult, search
@@ -68,7 +67,7 @@ from palimpsest.store import projects as project_queries
 from palimpsest.store.database import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import grouped, memory_hash
-from palimpsest.text.dates.date_finder import clocks_in, date_and_sense, dates_in, days_to_come, is_over
+from palimpsest.text.dates.date_finder import date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import inert, shorten_to_tokens, visible
 from palimpsest.text.intents import asks_something, lasting_sentences, says_something, standing_statements
 from palimpsest.text.redaction import redact, says_only_secrets
@@ -110,24 +109,6 @@ class Line(NamedTuple):
 
 # What a line with its line break takes of a room: tokens or characters.
 Cost: TypeAlias = Callable[[str], int]
-
-
-class Due(NamedTuple):
-    """What is due: how its line begins, its text and the id of its memory. The most urgent has the lowest `place`."""
-
-    head: str
-    text: str
-    id: str
-    place: tuple[bool, date]
-
-    def line(self, max_tokens: int) -> Line:
-        """Return its line, with the text cut, but never the hour or what somebody's safety depends on."""
-        text = shorten_to_tokens(self.text, max_tokens)
-        if SAFETY.count(text) < SAFETY.count(self.text):
-            text = shorten_to_tokens(self.text, MEMORY_TOKENS)
-        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0][0] >= len(text):
-            text += f" {clocks[0][1]}"
-        return Line(f"{self.head}: {text}", self.id)
 
 
 # Lines below a heading, and which share they may take of the room that is left.
@@ -235,17 +216,18 @@ SOON = timedelta(days=30)
 
 
 def rank_by_worth(
-    memories: Sequence[Memory], times_said: Mapping[str, int], ranks: Mapping[str, Rank], user_name: str, now: datetime
+    memories: Sequence[Memory], said: Mapping[str, int], ranks: Mapping[str, Rank], own: Set[str], now: datetime
 ) -> list[Memory]:
-    """Return memories by rank, and then those first that are about the user, lasting, often said and new.
+    """Return memories by rank, and then those first that are about the user or their people, lasting, often said, new.
 
-    `times_said` is how many messages each was learned from, by its id, as in `ranks`. `user_name` may be "".
+    `said` is how many messages each was learned from, by its id, as in `ranks`. `own` are the keys of the user's names.
     """
 
     def place(memory: Memory) -> tuple[int, float, float]:
         age = max(now - memory.stated_at, timedelta())
-        worth = 0.5 * math.log2(1 + times_said.get(memory.id, 0)) + 2 ** (-age / FADES_WITHIN)
-        worth += ABOUT_USER if is_about(memory, user_name) else 0.0
+        worth = 0.5 * math.log2(1 + said.get(memory.id, 0)) + 2 ** (-age / FADES_WITHIN)
+        is_own = kept_kinds.is_of_user(own, memory) or names_relative(memory.text, own)
+        worth += ABOUT_USER if is_own else 0.0
         is_held = memory.happened_at is None and memory.holds_from <= now
         is_worded = is_held and any(words.count(memory.text) for words in _LASTING)
         worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0
@@ -266,9 +248,8 @@ KINDS = ("profile", "overall")
 # Among how many of the newest global memories the most telling are looked for: some tenths of a second.
 MAX_GLOBAL = 500
 
-# How far ahead it is looked for what is due, in a project for what is of none, and how much of it is shown: what is of
-# these next days and the appointments of the user and their people, then what is nearest.
-DUE_WITHIN, GENERAL_DUE_WITHIN, URGENT_WITHIN, MAX_DUE = timedelta(days=7), timedelta(days=2), timedelta(days=1), 5
+# How far ahead it is looked in a project for what is due and of none, and how much of what is due is shown.
+GENERAL_DUE_WITHIN, MAX_DUE = timedelta(days=2), 5
 
 # How many memories of a project are read: more than fit.
 MAX_OF_PROJECT = 50
@@ -346,15 +327,15 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     found = {each.id: each for each in (*pinned, *of_project, *must, *naming, *newest, *near)}
     held = [memory.in_zone(now.tzinfo) for memory in found.values() if not _is_left_out(memory, now)]
     known = [memory for memory in held if memory.scope.project in ("", scope.project)]
-    elsewhere = [each for each in held if each.scope.project not in ("", scope.project) and _due_on(each, now)]
+    elsewhere = [each for each in held if each.scope.project not in ("", scope.project) and due_on(each, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
     name, own = kept_kinds.own_names(conn, scope, known)
     ranks = kept_kinds.own_ranks(name, own, known)
-    ranked = rank_by_worth(known, times_said, ranks, name, now)
+    ranked = rank_by_worth(known, times_said, ranks, own, now)
     compared = [*pinned, *elsewhere, *ranked, *of_project]
     contradicted = without_contradicted(conn, embedder, user_scope, compared, now) - {memory.id for memory in pinned}
     # What takes place today is no state that a newer one ends.
-    contradicted -= {memory.id for memory in held if "on" in [word for *_, word in _due_on(memory, now)]}
+    contradicted -= {memory.id for memory in held if "on" in [word for *_, word in due_on(memory, now)]}
     groups: defaultdict[str, list[Memory]] = defaultdict(list)
     for memory in ranked:
         if memory.id not in contradicted:
@@ -364,18 +345,16 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     own_pinned = [memory for memory in groups["pinned"] if not memory_queries.whose(memory, scope)]
     groups["of_project"].sort(key=lambda memory: places[memory.id])
     groups["due"] += [memory for memory in elsewhere if memory.id not in contradicted]
-    due = [(*found, memory) for memory in groups["due"] for found in _due_on(memory, now)]
     if groups["of_project"]:  # for which the user's own days leave room until they are near
-        due = [each for each in due if each[3].scope.project or each[0] <= now.date() + GENERAL_DUE_WITHIN]
-    # In a project its own come first: most fit there.
-    due.sort(key=lambda each: (scope.project not in ("", each[3].scope.project), *each[:2], each[2] != "on"))
+        far = now.date() + GENERAL_DUE_WITHIN
+        groups["due"] = [each for each in groups["due"] if each.scope.project or due_on(each, now)[0][0] <= far]
     is_any_written = summaries.newest_number(conn, scope.user_id) > 0  # seldom, and cheaper to ask for
     profile = _written(conn, user_scope, KINDS if is_any_written else (), contradicted, now)
     procedures = _written(conn, scope, ("procedures",) if is_any_written else (), contradicted, now)
     last_words = _last_exchange(message_queries.last_conversation(conn, scope))
     return Sources(
         first=sorted(groups["first"], key=lambda memory: ranks[memory.id] is not Rank.NAME),
-        due=[_due(day, word, memory, scope, now) for day, _, word, memory in due],
+        due=due_of(groups["due"], scope, now),
         pinned=own_pinned,
         must=sum(ranks[memory.id] <= MUST for memory in own_pinned),
         help=[] if profile else groups["help"],
@@ -396,53 +375,19 @@ def _group_of(memory: Memory, rank: Rank, user_name: str, now: datetime, scope: 
 
     In a project, of who the user is only the name is as urgent as what somebody's safety depends on.
     """
-    is_pinned = memory_queries.is_pinned(memory.metadata)
-    if is_pinned:
+    if memory_queries.is_pinned(memory.metadata):
         return "pinned"
     is_danger = not memory.scope.project and is_safety(memory, user_name)
     is_first = rank <= (Rank.NAME if scope.project and not is_danger else MUST)
     if is_first and "on" not in [word for word, *_ in days_to_come(memory, now.tzinfo)]:
         return "first"
-    if _due_on(memory, now):
+    if due_on(memory, now):
         return "due"
     if "correction" in memory.all_tags:
         return "corrected"
     if kept_kinds.place_in_procedures(user_name, memory) in (kept_kinds.WORKED, kept_kinds.FAILED):
         return "learned"  # rules stay with `help` and with the project
     return "of_project" if memory.scope.project else "help" if rank is Rank.HELP else "telling"
-
-
-def _due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
-    """Return the next near day on which a memory is due, when that is over, and "on", "from" or "until" it.
-
-    None if it is not due.
-    """
-    soon, days = now.date() + DUE_WITHIN, days_to_come(memory, now.tzinfo)
-    near = sorted((day, over, word) for word, day, over in days if over > now and now.date() <= day <= soon)
-    return near[:1] if memory.superseded_by is None else []
-
-
-# What is dropped together with a day: the words before it, and in Chinese and Japanese the ones behind it.
-_BEFORE_DAY = {
-    "on": r" (?:on|am|el|le|il|em|op) ",
-    "from": r"\A(?:from|as of|ab|ab dem|desde|desde el|a partir del?|à partir du|dès le|dal|od|vanaf) ",
-}
-_BEHIND_DAY = {"on": r"(?:に|(?=[\d午上下晚早夜]))", "from": "(?:から|以降|起)"}
-
-
-def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> Due:
-    """Return what is due. Its text does not repeat the day."""
-    text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
-    for span in dates_in(text, memory.stated_at):
-        if word in _BEFORE_DAY and span.unit == "day" and span.start.date() == day:
-            phrase = re.escape(span.phrase)
-            pattern = f"(?i){_BEFORE_DAY[word]}{phrase},?|{phrase}{_BEHIND_DAY[word]}[、,]?"
-            text = re.sub(pattern, "", text, count=1).lstrip()
-    of = f"({_short_name(memory.scope.project.rsplit('/', maxsplit=1)[-1])}) " if is_elsewhere else ""
-    is_of_health = any(signs.count(memory.text) for signs in (portrait_signs.APPOINTMENTS, portrait_signs.VISITS))
-    is_own = not memory.scope.project and (is_of_health or is_safety(memory, ""))
-    is_urgent = is_own or day <= now.date() + URGENT_WITHIN
-    return Due(f"- {of}{word} {day}", plain(text), memory.id, (not is_urgent, day if is_urgent else date.max))
 
 
 def _changes_at(memories: Sequence[Memory], now: datetime) -> float:
@@ -515,9 +460,6 @@ DUE_SHARE, SURELY_PINNED = 1 / 3, 2 / 3
 # How much of one memory is shown, in whole sentences.
 MEMORY_TOKENS = 60
 
-# How much of the text of what is due is shown, and how much if more of them fit then.
-DUE_TOKENS = (45, 35, 25)
-
 # A shorter pinned text is shown whole or not at all.
 MIN_CUT_CHARS = 80
 
@@ -525,7 +467,6 @@ MIN_CUT_CHARS = 80
 PROFILE_TOKENS = 120
 
 UNCUT = "The rest of what is pinned, whole:"
-DUE = "Due:"
 KNOWN, PINNED = "Known of the user:", "Pinned (update_memory edits [id@revision]):"
 HELP = "How the user wants help:"
 PROCEDURES = "How to work, from experience:"
@@ -550,7 +491,7 @@ def instructions_with(sources: Sources, project: str = "") -> str:
         first[:2] = first[1::-1]  # the name took the room of what somebody's safety depends on
     for_project = int(room * PROJECT_SHARE) if sources.of_project else 0
     kept_free = for_project + (int(room * DUE_SHARE) if sources.due else 0)
-    most_urgent = [each.line(DUE_TOKENS[-1]) for each in sorted(sources.due, key=lambda each: each.place)[:1]]
+    most_urgent = [_due_line(each, DUE_CHARS[-1]) for each in sorted(sources.due, key=lambda each: each.place)[:1]]
     least_due = sum(_size(line.text) for line in (Line(DUE), *most_urgent)) + LEFT_OUT_CHARS if most_urgent else 0
     known = list(dict.fromkeys((*fitting(first, head, _size), *first)))
     # What somebody's safety depends on leaves room for what is most urgent, and not for all that is due.
@@ -568,13 +509,15 @@ def instructions_with(sources: Sources, project: str = "") -> str:
     left = min(max(room - kept_free, int(room * SURELY_PINNED)), room - least_due) - _size(PINNED)
     left -= LEFT_OUT_CHARS if sum(cost(each, len(each.text)) for each in sources.pinned) > left else 0
     pinned = _pinned_lines(sources, left, cost)
+    wishes, about = _lines(sources.help), _about(sources)
     for_due = room - for_project // 2 - sum(_size(line.text) for line in (Line(PINNED), *pinned, Line(DUE)))
+    for_due -= min(sum(_size(line.text) for line in (*wishes, *about)), for_due // (3 if wishes else 5))
     groups: tuple[Group, ...] = (
         (PINNED, pinned if any(line.id for line in pinned) else (), 1),
         (DUE, _due_lines(sources.due, for_due, _size), 1),
-        (HELP, _lines(sources.help), 1 / 2 if sources.of_project else 1),
+        (HELP, wishes, 1 / 2 if sources.of_project else 1),
         (PROJECT, _lines(sources.of_project, may_cut=True), 1),
-        (ABOUT, _about(sources), 1),
+        (ABOUT, about, 1),
     )
     sections += _sections(groups, room, _size)
     sections.sort(key=lambda section: not (sources.begins_pinned and section[0].text == PINNED))
@@ -589,13 +532,17 @@ def _due_lines(due: Sequence[Due], room: float, cost: Cost) -> list[Line]:
     by_need = sorted(due, key=lambda each: each.place)
     for count in range(min(len(due), MAX_DUE), 0, -1):
         chosen, more = by_need[:count], len(due) - count
-        for tokens in DUE_TOKENS:
-            lines = [each.line(tokens) for each in due if each in chosen]
-            note = f" ({more} more within {DUE_WITHIN.days} days)" if more else ""
+        for chars in DUE_CHARS:
+            lines = [_due_line(each, chars) for each in due if each in chosen]
+            note = f" ({more} more: get_summary)" if more else ""
             lines[-1] = lines[-1]._replace(text=lines[-1].text + note)  # it goes when its day is over
             if sum(cost(line.text) for line in lines) <= room:
                 return lines
     return []
+
+
+def _due_line(due: Due, max_chars: int) -> Line:
+    return Line(plain(due.line(max_chars)), due.id)
 
 
 def _short_name(project: str) -> str:

@@ -265,6 +265,9 @@ POOL = 80
 # agent does not read a page of what it did not ask for.
 MAX_WEAK = 5
 
+# If no relation answers, and the best hit has a lower score, it is about something else.
+LEAST_SCORE = 0.08
+
 # Hits after the first three are left out if their score is below this share of the best one's. Other wordings set an
 # answer further apart, so the share is higher with them. Of 1,678 answers to questions about a person or a work place
 # three are lost by it. A fourth of the hits is left out, and with other wordings more than half.
@@ -342,8 +345,9 @@ class SearchResult:
 
     @property
     def is_weak(self) -> bool:
-        """Return whether a reply says that the query is about something else than what is stored."""
-        return not (self.confident or self.shows_all)
+        """Return whether a reply says that the query is probably about something else than what is stored."""
+        is_low = bool(self.hits) and not self.relations and all(hit.score < LEAST_SCORE for hit in self.hits)
+        return not (self.shows_all or (self.confident and not is_low))
 
 
 def search(searchable: Searchable, query: SearchQuery) -> SearchResult:

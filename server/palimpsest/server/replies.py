@@ -467,8 +467,11 @@ def message_line(message: Message) -> str:
 # How many steps of one edit are listed.
 SHOWN_STEPS = 10
 
-WEAK = "Weak matches only; nothing stored is about this:"
-WEAK_HERE = "here, weak matches only:"
+WEAK, PERHAPS = "Weak matches only; nothing stored is about this:", "Weak matches:"
+HERE, WEAK_HERE = "here:", "here, weak matches only:"
+
+# Between these scores something may answer although the matches are weak. Better is only who has a name of the query.
+MAY_ANSWER, NAMESAKE = 0.15, 0.5
 
 # The first line of a search that probably found no answer. Agents and tests look for exactly this.
 ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
@@ -514,6 +517,9 @@ def hit_line(hit: Hit, project: str = "") -> str:
     place += f" (from {shorten(one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
     speaker = f" {speaker_of(hit)}{':' if hit.document else ' said:'}" if hit.kind == "message" else ""
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+    is_changed = hit.kind == "memory" and hit.is_living and not hit.superseded_by
+    if is_changed and hit.updated_at.date() > hit.created_at.astimezone(hit.updated_at.tzinfo).date():
+        date += f", changed {shown_date(hit.updated_at)}"
     line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
     is_unclear = hit.kind == "memory" and not (hit.is_event_date or hit.since or hit.until)
     told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if is_unclear else []
@@ -522,6 +528,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     line += f"\n  {replaced} [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     line += f"\n  deleted {shown_date(hit.updated_at)}" if hit.is_forgotten else ""
     line += f"\n  later told: [{short(hit.later)}]" if hit.later else ""
+    because = str(hit.metadata.get(models.BECAUSE) or "")
+    line += f"\n  because: {shorten(one_line(because), MAX_ECHO)}" if because else ""
     line += f"\n  context: {one_line(hit.context)}" if hit.context else ""
     line += "".join(f"\n  linked [{short(link.memory_id)}] ({one_line(link.reason)})" for link in hit.linked)
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
@@ -547,15 +555,19 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
         lines += [f"{day}:"] if day else []
         lines += [hit_line(hit, advice.other_project(hit, scope)) for hit in hits]
     lines += [] if result.hits or result.omitted else ["nothing found"]
-    lines += [ASK_AGAIN] if weak_lines(result) == [WEAK] and not has_wordings else []
+    lines += [ASK_AGAIN] if result.hits and result.is_weak and not (result.elsewhere or has_wordings) else []
     lines += result.relation_lines
     lines += [f"({omitted_text(result)}; raise max_tokens to see them)"] if result.omitted else []
     return with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
 
 
 def weak_lines(result: SearchResult) -> list[str]:
-    """Return the line above hits that are about something else."""
-    return [WEAK_HERE if result.elsewhere else WEAK] if result.hits and result.is_weak else []
+    """Return the line above hits that are about something else, or behind the name of a project that has the answer."""
+    if not result.hits or not (result.is_weak or result.elsewhere):
+        return []
+    if result.elsewhere:
+        return [WEAK_HERE if result.is_weak else HERE]
+    return [PERHAPS if MAY_ANSWER <= max(hit.score for hit in result.hits) < NAMESAKE else WEAK]
 
 
 def omitted_text(result: SearchResult) -> str:

@@ -92,11 +92,11 @@ def shorten_to_tokens(text: str, max_tokens: int) -> str:
 
     Control characters count as the escapes that `visible` shows for them.
     """
-    quarters = 0  # four ASCII characters are one token, as is every other character
+    quarters = 0  # four ASCII characters are one token, two letters of other alphabets, and every other character
     last_end = 0
     for end, char in enumerate(text, start=1):
         shown = visible(char)
-        quarters += len(shown) if shown.isascii() else 4
+        quarters += len(shown) if shown.isascii() else 2 if shown < "\u0800" else 4
         if quarters > 4 * max_tokens:
             return _beginning(text, last_end)
         if quarters <= 4 * (max_tokens - 1):  # leaves one token for the ellipsis

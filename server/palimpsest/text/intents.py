@@ -291,6 +291,12 @@ def standing_statements(text: str) -> list[Statement]:
     return list(found.values())
 
 
+def begins_with_rule(text: str) -> bool:
+    """Return whether a text begins as a rule does: "Never deploy on Fridays". "Orders are always late" is none."""
+    told = _without_lead(text)
+    return _CUES["rule"].match(told) is not None and not _is_complaint(told)
+
+
 _SIGNS = tuple(pattern for name, pattern in _CUES.items() if name.startswith("sign "))
 
 # How many of the signs of a rule, a decision or a correction a sentence has that none of them alone makes one.

@@ -131,11 +131,13 @@ def fold_case_and_marks(text: str) -> str:
 def count_tokens(text: str) -> int:
     """Estimate the token count of a text for a language model.
 
-    Four ASCII characters count as one token, and so does every other character. For English the estimate is within
-    about a fifth of the common byte-pair tokenizers; for other scripts it is higher than theirs.
+    Four ASCII characters count as one token, two letters of other alphabets, and every other character. For English the
+    estimate is within about a fifth of the common byte-pair tokenizers; for other scripts it is higher than theirs.
     """
     ascii_chars = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
-    return -(-ascii_chars // 4) + len(text) - ascii_chars
+    # UTF-8 has one byte more than UTF-16 has units for a letter of an alphabet, and two for what counts whole.
+    others = len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return -(-(ascii_chars + 2 * others) // 4)
 
 
 def lines_within(lines: Sequence[str], budget: int) -> list[str]:

@@ -4,9 +4,10 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -234,6 +235,9 @@ MAX_LINE_TOKENS = 80
 # How many names of entities it lists that are only named together with this one: one line.
 MAX_BESIDE = 10
 
+# How many letters the forms of a name have in common.
+STEM = 4
+
 # How many other names it lists, for the same reason.
 MAX_ALIASES = 8
 
@@ -272,12 +276,11 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     last = _section("Planned:", list(map(_memory_line, planned)), quarter, len(planned))
     last += _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
-    names = {word for name in (dossier.entity.name, *dossier.aliases) for word in name_key(name).split()}
-    # What one memory names beside it says little, unless it is another person.
-    others = {each for each, _ in dossier.beside if each.type == "person"}
-    others = {each for each in others if names.isdisjoint(name_key(each.name).split())}
-    near = [(each, count) for each, count in dossier.beside if count > 1 or each in others]
-    if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in near]:
+    own = _stems(" ".join((dossier.entity.name, *dossier.aliases)))
+    # What one memory names beside it says little, unless it is another person. What each is would be a guess.
+    others = {each for each, _ in dossier.beside if each.type == "person" and own.isdisjoint(_stems(each.name))}
+    near = [item for item in dossier.beside if (item[1] > 1 and not _stems(item[0].name) <= own) or item[0] in others]
+    if beside := [f"{one_line(other.name)} in {counted(count, 'memory')}" for other, count in near]:
         more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
         last.append(f"Named together with: {', '.join(beside[:MAX_BESIDE])}{more}")
     if dossier.lookalikes:
@@ -288,6 +291,11 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     title, nothing = THEN if dossier.is_of_then else NOW
     holds = _memories(title, holding, left, dossier.all_holds - len(planned))
     return [first, *(holds or [nothing]), *last]
+
+
+def _stems(name: str) -> set[str]:
+    """Return how the words of a name begin, which "Ryszarda Hinca" and Ryszard Hinc have in common."""
+    return {word[:STEM] for word in name_key(name).split()}
 
 
 def described(entity: Entity) -> str:
@@ -375,6 +383,9 @@ async def _text_about(engine: Engine, scope: Scope, name: str, held_at: TimeSpan
     spoken = "" if held_at is not None else await engine.run(lambda: _messages_of(engine, scope, name))
     text = "\n".join(filter(None, (*(line for each in lines for line in each), spoken)))
     shown = dict.fromkeys(memory.id for dossier in dossiers for memory in (*dossier.holds, *dossier.held))
+    # Who is called by a name may be somebody else: "Bella (cat)".
+    if held_at is None and not name.endswith(")") and all(each.entity.type != "person" for each in dossiers):
+        text = "\n".join((text, *await engine.run(lambda: _by_words(engine, scope, name, shown))))
     notes = (f"{more} more have this name",) if more else ()
     result = SummaryResult(text, f"{ABOUT.name}:{name}", 0, notes, (), tuple(shown), is_plain=True, is_cut=is_cut(text))
     if held_at is not None:
@@ -411,6 +422,17 @@ def _messages_of(engine: Engine, scope: Scope, name: str) -> str:
     return f"Said {count} ({hits[0].date} the last): {shown}." if hits else ""
 
 
+def _by_words(engine: Engine, scope: Scope, name: str, shown: Container[str]) -> list[str]:
+    """Return the memories that have the names and numbers of a thing's name and relate something else: its rent."""
+    telling = " ".join(word for word in name.split() if not word.islower()) or name
+    lines = [_hit_line(hit) for hit in _found(engine, scope, {"words": telling}) if hit.id not in shown]
+    return _section("Found by its words:", lines, MAX_TOKENS // 4, len(lines))
+
+
+def _found(engine: Engine, scope: Scope, filters: Mapping[str, Any]) -> Sequence[Hit]:
+    return page(engine.ledger, ListRequest(scope, MAX_SAID, MAX_TOKENS // 2, filters=filters)).hits
+
+
 def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult | None:
     """Return the memories and messages that have the words of an unknown name, and what a speaker of that name said.
 
@@ -420,10 +442,7 @@ def _said(engine: Engine, scope: Scope, name: str, reason: str) -> SummaryResult
         return None
     by_words = {"words": name}
     of_messages = {"kind": "message", "NOT": {"role": models.PAGE}, "OR": [by_words, {"speaker": name}]}
-    found = [
-        page(engine.ledger, ListRequest(scope, MAX_SAID, MAX_TOKENS // 2, filters=filters)).hits
-        for filters in (by_words, of_messages)
-    ]
+    found = [_found(engine, scope, filters) for filters in (by_words, of_messages)]
     lines = [_hit_line(hit) for hits in found for hit in hits]
     if not lines:
         return None

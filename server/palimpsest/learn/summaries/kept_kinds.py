@@ -28,8 +28,8 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
 from palimpsest.store.projects import project_names
-from palimpsest.text.dates.date_finder import date_and_sense, dates_in
-from palimpsest.text.intents import standing_statements
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.intents import begins_with_rule
 from palimpsest.text.names.name_finder import is_given_name
 from palimpsest.text.stopwords import is_denial
 from palimpsest.text.tokenizer import count_tokens, is_unspaced, lines_within, query_tokens
@@ -244,7 +244,8 @@ def own_ranks(name: str, own: AbstractSet[str], memories: Sequence[Memory]) -> d
         if found is not Rank.SAFETY or is_about(memory, name):
             return found
         is_of_strangers = text.startswith(tuple(strangers)) or set[str]() < _people(memory) <= strangers
-        return Rank.OTHER if is_of_strangers or _is_of_work(text) else Rank.IDENTITY
+        is_other = is_of_strangers or _is_of_work(text) or portrait_signs.THEIRS.search(text)
+        return Rank.OTHER if is_other else Rank.IDENTITY
 
     ranks = {memory.id: rank(memory) for memory in memories}
     # Agents that know the user's name write who that is without saying that it is the user.
@@ -270,9 +271,8 @@ def _costs(memories: Iterable[Memory]) -> int:
 
 
 def line_of(memory: Memory) -> str:
-    """Return a memory as a line, with its date if the text counts from it."""
-    text = kinds.shown_text(memory)
-    return f"- {date_and_sense(memory, text)} {text}" if _counts_from_its_date(memory) else f"- {text}"
+    """Return a memory as a line with its id, and its date if the text counts from it."""
+    return kinds.dated(memory, has_date=_counts_from_its_date(memory))
 
 
 def _counts_from_its_date(memory: Memory) -> bool:
@@ -438,18 +438,18 @@ def _place_in_profile(own: AbstractSet[str], close: AbstractSet[str], memory: Me
     if memory.id in close or _subject(own, memory):
         return PEOPLE
     heading, others = by_tags_and_signs(PROFILE_SECTIONS, memory), _others(own, memory)
-    is_of_user = _is_of_user(own, memory)
-    is_of_person = is_of_user or any(entity.type == "person" for entity in memory.entities)
+    is_users = is_of_user(own, memory)
+    is_of_person = is_users or any(entity.type == "person" for entity in memory.entities)
     if heading in (WORK, PREFERENCES) and portrait_signs.OF_PERSONS.count(memory.text) and not is_of_person:
         return by_tags(PROFILE_SECTIONS, memory) or ALSO
     is_sure = heading in (HELP, PEOPLE, WORK) or bool(by_tags(PROFILE_SECTIONS, memory))
     # "Raised" and "moved" also tell of prices and appointments.
-    is_of_other = heading == IDENTITY and bool(others) and not is_of_user
+    is_of_other = heading == IDENTITY and bool(others) and not is_users
     is_other = is_of_other or any(memory.text.startswith(entity.name) for entity in others)
     return ALSO if is_other and not is_sure else heading
 
 
-def _is_of_user(own: AbstractSet[str], memory: Memory) -> bool:
+def is_of_user(own: AbstractSet[str], memory: Memory) -> bool:
     """Return whether a memory begins with the user, by name or not."""
     begin = f"{name_key(memory.text)} "
     return is_about_user(memory.text) or any(begin.startswith(f"{name} ") for name in own if name)
@@ -594,13 +594,14 @@ def place_in_procedures(user_name: str, memory: Memory) -> str:
         return tagged
     if not LIFE.isdisjoint(memory.all_tags):
         return ""
-    states_rule = any(statement.kind == "rule" for statement in standing_statements(memory.text))
-    if states_rule or portrait_signs.HELP.count(memory.text):
+    if begins_with_rule(memory.text) or portrait_signs.is_wish(memory, user_name):
         return RULES
     if memory.role == "assistant":
         return WORKED if (heading := by_tags_and_signs(PROCEDURE_SECTIONS, memory)) == ALSO else heading
     is_of_people = is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
-    is_other = is_of_people or portrait_signs.is_due(memory)
+    # "Fixed" and "broken" are also said of prices and of boilers.
+    is_of_work = "`" in memory.text or portrait_signs.OF_PROJECTS.count(memory.text) > 0
+    is_other = is_of_people or not is_of_work or portrait_signs.is_due(memory)
     return "" if is_other else by_tags_and_signs(PROCEDURE_SECTIONS, memory).replace(ALSO, "")
 
 
@@ -630,7 +631,8 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
     """
     found = kinds.newest(conn, request, READ)
     held = [memory for memory in found if request.held_at is not None or not is_pinned(memory.metadata)]
-    held = not_pinned(conn, request, held)
+    # What is due stands above it.
+    held = [each for each in not_pinned(conn, request, held) if request.held_at or not kinds.due_on(each, request.now)]
     total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
     has_ended = ended([(memory.text, memory.stated_at) for memory in held])
     contradicted = without_contradicted(conn, request.embedder, request.scope, held, request.now, only_changes=True)

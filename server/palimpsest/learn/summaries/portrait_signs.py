@@ -9,6 +9,7 @@ from enum import IntEnum
 from palimpsest.core.models import SELF_NAMES, USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user, places_of
 from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.intents import begins_with_rule
 from palimpsest.text.names.name_finder import PETS
 from palimpsest.text.tokenizer import search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
@@ -50,9 +51,13 @@ HELP, IDENTITY, WORK, PREFERENCES, CALLED = map(_signs, ("help", "identity", "wo
 
 # How a memory begins that tells what the user is called, in an agent's words or in the user's own; what says for whom
 # somebody works, and that something is to be done: in a project, by whoever works on it.
-NAME, WORKS_FOR, OWES = (
-    LazyPattern(_LISTS[heading].replace("\n", ""), re.IGNORECASE) for heading in ("name", "works for", "owes")
+NAME, WORKS_FOR, OWES, _WISH, THEIRS = (
+    LazyPattern(_LISTS[heading].replace("\n", ""), re.IGNORECASE)
+    for heading in ("name", "works for", "owes", "wish", "theirs")
 )
+
+# A day in a text, PHRASE, with the words that go with it.
+DAY = _LISTS["day"].replace("\n", "")
 
 # The words in which a text and one that denies it differ.
 POLARITY = frozenset(search_tokens(_LISTS["polarity"]))
@@ -67,6 +72,9 @@ WHO = _signs("who")
 _MEDICINE, _TOPIC, _TAKES = map(_signs, ("medicine", "topic", "takes"))
 _ILLNESS, ALLERGY = _signs("safety"), _signs("allergy")
 SAFETY = Signs(_ILLNESS.words | _MEDICINE.words, (*_ILLNESS.unspaced, *_MEDICINE.unspaced))
+
+# What an agent writes, of which a rule says how.
+_WRITTEN = _signs("written")
 
 # How the commands of a project are worded, and the money and the time that it has.
 COMMANDS, TERMS = _signs("commands"), _signs("terms")
@@ -137,11 +145,11 @@ def rank_of(memory: Memory, user_name: str) -> Rank:
         return Rank.NAME
     if user_name and user_name in memory.text[:INTRODUCED] and is_about_user(memory.text):
         return Rank.IDENTITY  # "The user, Ana Ruiz, is a vet"
-    if memory.happened_at is None and is_about(memory, user_name) and WHO.count(memory.text):
+    is_of_user = memory.happened_at is None and is_about(memory, user_name)
+    if is_of_user and WHO.count(memory.text) and not _WISH.search(memory.text):
         beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
         return Rank.OTHER if PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
-    is_help = is_rule(memory, user_name) or (HELP.count(memory.text) and not _is_about_another(memory, user_name))
-    return Rank.HELP if is_help else Rank.OTHER
+    return Rank.HELP if is_rule(memory, user_name) or is_wish(memory, user_name) else Rank.OTHER
 
 
 def is_safety(memory: Memory, user_name: str) -> bool:
@@ -153,6 +161,12 @@ def is_safety(memory: Memory, user_name: str) -> bool:
     return is_of_person or is_sure or PEOPLE.count(memory.text) > 0
 
 
+def is_of_health(memory: Memory) -> bool:
+    """Return whether a memory tells of an appointment for the health of the user's people, or of their safety."""
+    is_visit = APPOINTMENTS.count(memory.text) + VISITS.count(memory.text) > 0
+    return (is_visit and not OTHERS.count(memory.text)) or is_safety(memory, "")
+
+
 def names_danger(text: str) -> bool:
     """Return whether a text has words of safety, and not only a medicine that somebody sells or writes about."""
     is_topic = _TOPIC.count(text) > _TAKES.count(text) == 0
@@ -162,17 +176,30 @@ def names_danger(text: str) -> bool:
 def is_rule(memory: Memory, user_name: str) -> bool:
     """Return whether a memory says how something is to be done, by its tags or words.
 
-    "User always …" is a habit, and what must be done by a day to come a deadline.
+    "User always …" is a habit, what must be done by a day to come a deadline, and "the boiler should be replaced" an
+    advice on something else than what an agent writes.
     """
     is_of_somebody = is_about(memory, user_name) or _is_about_another(memory, user_name)
-    is_worded = ALWAYS.count(memory.text) > 0 and not is_of_somebody and not is_due(memory)
+    is_meant = begins_with_rule(memory.text) or _WRITTEN.count(memory.text) > 0
+    is_worded = ALWAYS.count(memory.text) > 0 and is_meant and not is_of_somebody and not is_due(memory)
     return is_worded or not RULE_TAGS.isdisjoint(memory.all_tags)
+
+
+def is_wish(memory: Memory, user_name: str) -> bool:
+    """Return whether a memory says how the user wants to be answered or reached.
+
+    What begins with something else than the user or an answer, as "The bank's reply is late", says what happens.
+    """
+    if is_about(memory, user_name):
+        return HELP.count(memory.text) > 0 or _WISH.search(memory.text) is not None
+    beginning = " ".join(memory.text.split(maxsplit=2)[:2])
+    return HELP.count(beginning) > 0 and not _is_about_another(memory, user_name) and not is_due(memory)
 
 
 def says_rule(memory: Memory) -> bool:
     """Return whether a memory of a project is a rule, a command or a warning."""
-    is_worded = RULES.count(memory.text) + COMMANDS.count(memory.text) > 0
-    return is_worded or "`" in memory.text or is_rule(memory, "") or is_safety(memory, "")
+    is_worded = "`" in memory.text or RULES.count(memory.text) + COMMANDS.count(memory.text) > 0
+    return is_worded or is_rule(memory, "") or is_safety(memory, "")
 
 
 def is_due(memory: Memory) -> bool:
@@ -206,8 +233,10 @@ def names_relative(text: str, own_names: Set[str]) -> bool:
     `own_names` are what the user is called, as `name_key` gives it.
     """
     folded = text.casefold()
-    first = _FAMILY.words.intersection(map(str.casefold, _WORD.findall(text)[:1]))
-    is_first = text.startswith(_FAMILY.unspaced) or (first and not _OF.match(text))
+    words = [word.casefold() for word in _WORD.findall(text[: _BEFORE + _AFTER])]
+    first = _FAMILY.words.intersection(words[:1])
+    is_others = _OF.match(text) or not OTHERS.words.isdisjoint(words[1:2])  # "Сын покупательницы Дарьи"
+    is_first = text.startswith(_FAMILY.unspaced) or (first and not is_others)
     if is_first and (names_danger(text) or first.isdisjoint(ALSO_OF_THINGS.words)):
         return True
     names = (each for name in own_names - SELF_NAMES if name for each in (name, f"{name}s"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
-from typing import Any
+from datetime import date, datetime, timedelta, tzinfo
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -13,13 +14,14 @@ from palimpsest.core.clock import TimeSpan, in_zone, shown_date
 from palimpsest.core.models import Kind, Memory, Message, Scope, Summary, has_expired
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
-from palimpsest.store.memories import block_head, pinned_memories, whose
+from palimpsest.store.memories import block_head, is_pinned, near_memories, pinned_memories, whose
 from palimpsest.store.messages import ConversationSummary
-from palimpsest.text.dates.date_finder import date_and_sense, is_over
+from palimpsest.text.dates.date_finder import clocks_in, date_and_sense, dates_in, days_to_come, is_over
 from palimpsest.text.display import counted, shorten, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens, lines_within
 
@@ -285,10 +287,10 @@ NOT_SHOWN, MORE = " not shown.)", " more)"
 NOTHING = "Nothing is known yet."
 
 
-def dated(memory: Memory) -> str:
-    """Return the line of a memory with its date."""
+def dated(memory: Memory, *, has_date: bool = True) -> str:
+    """Return the line of a memory with its id and, if it is to have one, its date."""
     text = shown_text(memory)
-    return f"- {date_and_sense(memory, text)} {text}"
+    return f"- [{memory.id[:SHORT_ID]}] {f'{date_and_sense(memory, text)} ' if has_date else ''}{text}"
 
 
 def shown_text(memory: Memory) -> str:
@@ -379,3 +381,69 @@ def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
         for memory in sorted(held, key=lambda memory: whose(memory, scope) != "")
     ]
     return "\n".join((HEADING, *lines)) if lines else ""
+
+
+# What is due in the next days, in any project if the scope has none.
+
+DUE = "Due:"
+
+# How far ahead it is looked, and up to when it comes before all else but the health of the user and their people.
+DUE_WITHIN, URGENT_WITHIN = timedelta(days=7), timedelta(days=1)
+
+# How much of a text is shown, and how much if more of them fit then.
+DUE_CHARS = (140, 100, 80, 60)
+
+
+class Due(NamedTuple):
+    """What is due: how its line begins, its text and the id of its memory. The most urgent has the lowest `place`."""
+
+    head: str
+    text: str
+    id: str
+    place: tuple[bool, date]
+
+    def line(self, max_chars: int) -> str:
+        """Return its line, with the text cut, but never the hour or what somebody's safety depends on."""
+        text = shorten(self.text, max_chars)
+        if portrait_signs.SAFETY.count(text) < portrait_signs.SAFETY.count(self.text):
+            text = shorten(self.text, 2 * DUE_CHARS[0])
+        if text != self.text and (clocks := clocks_in(self.text)) and clocks[0][0] >= len(text):
+            text += f" {clocks[0][1]}"
+        return f"- {self.head}: {text}"
+
+
+def due_on(memory: Memory, now: datetime) -> list[tuple[date, datetime, str]]:
+    """Return the next near day on which a memory is due, when that is over, and "on", "from" or "until" it.
+
+    None if it is not due.
+    """
+    soon, days = now.date() + DUE_WITHIN, days_to_come(memory, now.tzinfo)
+    near = sorted((day, over, word) for word, day, over in days if over > now and now.date() <= day <= soon)
+    return near[:1] if memory.superseded_by is None else []
+
+
+def due_of(memories: Iterable[Memory], scope: Scope, now: datetime) -> list[Due]:
+    """Return what is due of some memories, what is nearest first."""
+    due = [(*found, memory) for memory in memories for found in due_on(memory, now)]
+    due.sort(key=lambda each: (*each[:2], each[2] != "on"))
+    return [_due(day, word, memory, scope, now) for day, _, word, memory in due]
+
+
+def _due(day: date, word: str, memory: Memory, scope: Scope, now: datetime) -> Due:
+    """Return what is due. Its text does not repeat the day."""
+    text, is_elsewhere = memory.text, memory.scope.project not in ("", scope.project)
+    for span in dates_in(text, memory.stated_at):
+        if span.unit == "day" and span.start.date() == day and any(map(str.isdigit, span.phrase)):
+            pattern = portrait_signs.DAY.replace("PHRASE", re.escape(span.phrase))
+            text = re.sub(pattern, "", text, count=1, flags=re.IGNORECASE).lstrip()
+    of = f"({shorten_to_tokens(one_line(memory.scope.project.rsplit('/')[-1]), 30)}) " if is_elsewhere else ""
+    is_urgent = portrait_signs.is_of_health(memory) or day <= now.date() + URGENT_WITHIN
+    return Due(f"{of}{word} {day}", one_line(text), memory.id, (not is_urgent, day if is_urgent else date.max))
+
+
+def due_block(conn: Connection, scope: Scope, now: datetime) -> str:
+    """Return what is due in the next days with the ids of its memories, the nearest first; "" if nothing is."""
+    near = near_memories(conn, scope, now - DUE_WITHIN, now + 2 * DUE_WITHIN)
+    due = due_of((each for each in holding(near, now) if not is_pinned(each.metadata)), scope, now)
+    lines = [each._replace(head=f"[{each.id[:SHORT_ID]}] {each.head}").line(DUE_CHARS[0]) for each in due]
+    return "\n".join((DUE, *lines)) if lines else ""

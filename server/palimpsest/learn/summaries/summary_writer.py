@@ -152,9 +152,14 @@ def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = ""
 
 
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
-    """Return a summary with the pinned memories above it, if it is of no day or conversation."""
+    """Return a summary with the pinned memories above it, if it is of no day or conversation, and with what is due."""
     now = engine.clock()
-    block = await engine.read(lambda conn: summary_kinds.pinned_block(conn, scope, now)) if not view.argument else ""
+
+    def read(conn: Connection) -> list[str]:
+        pinned = "" if view.argument else summary_kinds.pinned_block(conn, scope, now)
+        return list(filter(None, (pinned, summary_kinds.due_block(conn, scope, now) if view is OVERALL else "")))
+
+    block = "\n\n".join(await engine.read(read))
     if not block:
         return result
     return replace(result, text=block if result.text == summary_kinds.NOTHING else f"{block}\n\n{result.text}")

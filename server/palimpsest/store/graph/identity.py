@@ -625,10 +625,14 @@ def _full_names(
     return {key: others[0] for key, others in found.items() if len(others) == 1}
 
 
+# How many others a note names that a new entity may be.
+MAX_PROPOSED = 3
+
+
 def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
     """Tell the caller which entity a new one may be. The others that their memory names are none of them.
 
-    Of several it is none. A relative who is called by the first name alone is not somebody with a surname, where
+    Of many it is none. A relative who is called by the first name alone is not somebody with a surname, where
     nothing is said of a family. Nobody reads what is told of each name of an import. Who does not see what is general
     is told nothing, because these may be known from there.
     """
@@ -637,6 +641,9 @@ def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]]
     roots = roots_of(tx.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:
         others = lookalikes(tx.conn, memory.scope, roots[entity_id], [name])
+        if 1 < len(others) <= MAX_PROPOSED and beside.isdisjoint(other.id for other in others):
+            names = " or ".join(f"{other.name} [{other.id[:8]}]" for other in others)
+            tx.notes.append(f"{name} may be {names}; if so, use the full name")
         for other in others if len(others) == 1 and others[0].id not in beside else ():
             known = [one.text for one in _memories_of(tx, Candidate(other.id, other, is_given=False))]
             is_longer = name_key(name).startswith(f"{name_key(other.name)} ")
