@@ -208,6 +208,7 @@ def _similar(
         by_text = [item for item in by_text if item.likeness or item.memory.id in told]
         by_text[MAX_SHOWN:] = map(_unnamed, by_text[MAX_SHOWN:])
         by_text = [_unnamed(item) if _stand_beside(memory, item) else item for item in by_text]
+        told += [one.memory.id for one in by_text if one.is_only_near and _is_surely_told(memory, one, former)]
         # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
         if is_settled:
             keys = {item.key for item in memory.relations}

@@ -208,7 +208,7 @@ def near_duplicates(
         near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
         others = [number for number in features.best_first(near) if number not in (row, *numbers)]
         known = Counter(word for words in candidates.words for word in words - ALL_FUNCTION_WORDS if word.isalpha())
-        rare = min(RARE, 2 + len(candidates.entries) // FEW)
+        rare = RARE if len(candidates.entries) >= FEW else RARE - 1
         shared = [known.keys() & candidates.words[row] & words for words in candidates.words]
         close = [number for number in others if min(map(known.__getitem__, shared[number]), default=0) <= rare]
         close = [number for number in close if cosines[number] >= NEAR * weights.alike][: nearest - len(numbers)]
