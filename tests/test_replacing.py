@@ -314,6 +314,67 @@ async def test_a_correction_leaves_what_it_does_not_touch(
     assert [line.strip() for line in reply.splitlines() if "—" in line] == lines
 
 
+async def test_what_was_due_is_named_by_what_came_instead(tmp_path: Path) -> None:
+    """What has only an end may be a deadline that has passed. What had a beginning as well is over."""
+    until = (TODAY - timedelta(4)).isoformat()
+    cost = ["repair of Plichta's Haibike", "costs", "890 zł"]
+    text = f"Jerzy Plichta left his Haibike with error 504; estimate 890 zł, ready by {until}."
+    async with connect(tmp_path) as agent:
+        for name, times in {"due": {}, "over": {"since": BEFORE}}.items():
+            scope = {"scope": {"user_id": name}}
+            given = {"text": text, "at": BEFORE, "until": until, "relations": [cost], **times, **scope}
+            await agent.call_tool("add_memory", given)
+            late = {"text": "The Haibike of Mr Plichta went to Bosch.", "relations": [[*cost[:2], "650 zł"]], **scope}
+            (added,) = reply_results(await agent.call_tool("add_memory", late))
+            assert bool(added.get("similar")) is (name == "due"), name
+
+
+async def test_what_is_put_off_on_its_own_day_before_its_hour_is_named(tmp_path: Path) -> None:
+    visit = f"Bogdan ma u dentystki Moniki Cyman wizytę {TODAY.isoformat()} o 23:59."
+    async with connect(tmp_path) as agent:
+        known = {"text": visit, "since": TODAY.isoformat(), "hints": {"words": ["stomatolog"]}}
+        (first,) = reply_results(await agent.call_tool("add_memory", known))
+        text = "Dentystka Monika Cyman przełożyła wizytę Bogdana na 14 grudnia 2098, na 17:30."
+        given = {"text": text, "since": "2098-12-14", "hints": {"words": ["ząb"]}}
+        (added,) = reply_results(await agent.call_tool("add_memory", given))
+    assert [item["id"] for item in added["similar"]] == [first["id"]]
+
+
+async def test_an_edit_says_no_word_of_what_says_the_same(tmp_path: Path) -> None:
+    """A text is often put right in the words of a newer one. Setting it back corrects nothing either."""
+    old, new = "w niedziele o 15:00", "w soboty o 11:00"
+    async with connect(tmp_path) as agent:
+        known = {"text": f"Bogdan odwiedza matkę w „Pod Klonami” {old}.", "at": BEFORE, "since": BEFORE}
+        (held,) = reply_results(await agent.call_tool("add_memory", known))
+        await agent.call_tool("add_memory", {"text": f"Bogdan jeździ do matki {new} zamiast {old}."})
+        change = {"memory_id": held["id"], "old": old, "text": new, "since": TODAY.isoformat()}
+        first = reply_text(await agent.call_tool("update_memory", change))
+        back = {"memory_id": held["id"], "old": new, "text": old, "since": BEFORE}
+        second = reply_text(await agent.call_tool("update_memory", back))
+    assert "resembles" not in first + second
+    assert ("corrects the past" in first, "corrects the past" in second) == (True, False)
+
+
+async def test_what_shares_only_the_name_of_the_user_is_not_near(tmp_path: Path) -> None:
+    texts = [
+        "Priya works in two repositories, bedflow and lab-sync.",
+        "Priya plays second oboe in the Clifton Community Orchestra.",
+        "Priya sees the dentist Mr Mensah on Wednesday.",
+        "Priya banks with Severn Building Society.",
+        "Priya takes the number 76 bus.",
+        "Priya cycles to Avonmead Hospital.",
+        "Priya dislikes coriander.",
+        "Priya has a Skoda Fabia with winter tyres.",
+    ]
+    async with connect(tmp_path) as agent:
+        for text in texts:
+            await agent.call_tool("add_memory", {"text": text})
+        (added,) = reply_results(
+            await agent.call_tool("add_memory", {"text": "Priya is learning Welsh in the evenings."})
+        )
+    assert not added.get("near")
+
+
 async def test_a_correction_of_what_held_says_how_to_keep_it(tmp_path: Path) -> None:
     """The value or the beginning is another than that of days ago; what was told today may be a slip."""
     told = "this corrects the past; if the old held until now"

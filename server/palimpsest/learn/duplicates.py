@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -162,9 +162,13 @@ def _groups(pairs: Sequence[Pair]) -> tuple[AlikeGroup, ...]:
 MAX_SHOWN = 1
 
 
-# How many memories are named in all if an agent stores a text: what it changes is among the nearest far more often than
-# it can be recognized, and the agent can tell.
-NEAREST_SHOWN = 3
+# How many are named that a text settles for certain: who leaves has a place and its hours.
+MAX_TOLD = 2
+
+
+# How many memories are named in all if an agent stores a text: what it changes is the nearest or the next more often
+# than it can be recognized, and the agent can tell.
+NEAREST_SHOWN = 2
 
 
 async def with_near_duplicates(
@@ -198,17 +202,21 @@ def _similar(
         by_text = near_duplicates(engine, scope, memory, vectors.get(memory.key_text), NEAREST_SHOWN, nearest=wanted)
         # What was replaced and holds until a day to come is settled.
         by_text = [item for item in by_text if item.memory.superseded_by is None]
-        by_text = [item for item in by_text if item.same > item.replaced or not item.memory.has_ended(engine.clock())]
+        by_text = [one for one in by_text if one.same > one.replaced or not _is_over(one.memory, engine.clock())]
+        former = _former_states(engine, scope, memory, is_settled=is_settled)
+        told = [one.memory.id for one in by_text if wanted and _is_surely_told(memory, one, former)][:MAX_TOLD]
+        by_text = [item for item in by_text if item.likeness or item.memory.id in told]
         by_text[MAX_SHOWN:] = map(_unnamed, by_text[MAX_SHOWN:])
         by_text = [_unnamed(item) if _stand_beside(memory, item) else item for item in by_text]
-        former = _former_states(engine, scope, memory, is_settled=is_settled)
+        told += [one.memory.id for one in by_text if one.is_only_near and _is_surely_told(memory, one, former)]
         # Where a relation tells what is replaced, or the agent does, likeness does not guess beside it.
         if is_settled:
             keys = {item.key for item in memory.relations}
             by_text = [each for each in by_text if each.same or keys & {item.key for item in each.memory.relations}]
-        if changes.says_besides(memory.text) or not all(item.is_only_near for item in former):
+        # An edit puts a text right, mostly in words that others have already.
+        is_known = bool(told) or outcome.event is Event.UPDATE or changes.says_besides(memory.text)
+        if is_known or not all(item.is_only_near for item in former):
             by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
-        told = [one.memory.id for one in by_text if one.is_only_near and _is_surely_told(memory, one.memory, former)]
         items = [replace(each, replaced=ANOTHER_STATE) if each.memory.id in told else each for each in by_text]
         items = [
             _unnamed(item) if item.memory.id not in told and _hold_apart(memory, item.memory) else item
@@ -219,6 +227,16 @@ def _similar(
         near = {item.memory.id: item for item in items if item.is_only_near and item.memory.id not in named}
         found[memory.id] = [*named.values(), *list(near.values())[: max(wanted - len(named), 0)]]
     return found
+
+
+def _is_over(memory: Memory, now: datetime) -> bool:
+    """Return whether a memory held only until a day that has passed. What has only an end may tell what was due."""
+    is_due = memory.valid_from is None and memory.valid_until is not None and now - memory.valid_until < OVERDUE
+    return memory.has_ended(now) and not is_due
+
+
+# How long what was due is expected.
+OVERDUE = timedelta(days=31)
 
 
 def _unnamed(item: SimilarMemory) -> SimilarMemory:
@@ -234,7 +252,9 @@ def _hold_apart(memory: Memory, other: Memory) -> bool:
         return True
     if changes.is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
         return False
-    pairs = ((memory.valid_until, other.valid_from), (other.valid_until, memory.valid_from))
+    # What has only an end was due then, and came, or is late.
+    is_due = other.valid_from is None and memory.stated_at >= memory.holds_from
+    pairs = ((memory.valid_until, other.valid_from), (None if is_due else other.valid_until, memory.valid_from))
     return any(end is not None and begin is not None and end <= begin for end, begin in pairs)
 
 
@@ -243,9 +263,11 @@ def _are_two_appointments(memory: Memory, other: Memory) -> bool:
 
     One that is put off is told as a change.
     """
-    if memory.text == other.text or change_words(memory.text) or changes.may_end(memory.text):
+    is_told = changes.says_ended(memory.text, other.text) or changes.puts_off(memory.text, other.text)
+    is_told = is_told or bool(change_words(memory.text)) or changes.ends_something(memory.text, ())
+    if memory.text == other.text or is_told or changes.says_another_amount(memory.text, other.text, is_told=True):
         return False
-    days, before = ([day.start for day, _ in appointments_in(each.text, each.stated_at)] for each in (memory, other))
+    days, before = ([day.start + by for day, by in appointments_in(one.text, one.stated_at)] for one in (memory, other))
     people, others = changes.people_in(memory.text), changes.people_in(other.text)
     is_with_another = bool(days) and days != before and bool(people - others) and bool(others - people)
     return bool(before) and (max(before) <= memory.stated_at or is_with_another)
@@ -268,13 +290,16 @@ def _is_on_a_date(memory: Memory) -> bool:
     return is_event and any(any(map(str.isdigit, day.phrase)) for day in dates_in(memory.text, memory.stated_at))
 
 
-def _is_surely_told(memory: Memory, other: Memory, former: Sequence[SimilarMemory]) -> bool:
+def _is_surely_told(memory: Memory, item: SimilarMemory, former: Sequence[SimilarMemory]) -> bool:
     """Return whether a memory settles what another tells, or says who stands in since when, or of an allergy as well.
 
     Whichever of two allergies is out of date must not be overlooked. The newer text may only name what it was against.
-    What puts off or takes the place of one of the `former` states leaves all others.
+    What puts off or takes the place of one of the `former` states leaves all others. What is not near must at least
+    share a name.
     """
-    both, texts = (memory, other), (memory.text, other.text)
+    other, both, texts = item.memory, (memory, item.memory), (memory.text, item.memory.text)
+    if not item.likeness and not changes.share_a_name(*texts):
+        return False
     days = [other.holds_from, *(day.end for day in dates_in(other.text, other.stated_at))]
     is_open = all(item.is_only_near for item in former)
     if changes.settles(*texts) or (is_open and max(days) > memory.stated_at and changes.puts_off(*texts)):
@@ -288,7 +313,8 @@ def _is_surely_told(memory: Memory, other: Memory, former: Sequence[SimilarMemor
     against = query_tokens(" ".join(one.destination for one in other.relations))
     common = {*query_tokens(texts[0])} & {*(against or query_tokens(texts[1]))} - names
     is_told = any((against or len(word) > 1) and not portrait_signs.ALLERGY.count(word) for word in common)
-    is_of_both = portrait_signs.ALLERGY.count(texts[1]) > 0 and not here.isdisjoint(before)
+    is_near = item.is_only_near and item.likeness > 0
+    is_of_both = is_near and portrait_signs.ALLERGY.count(texts[1]) > 0 and not here.isdisjoint(before)
     return (is_told and is_of_both) or (is_open and memory.valid_from is not None and changes.stands_in(*texts))
 
 
@@ -317,7 +343,7 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
     for memory_id, key, has_source, has_end in others:
         other, is_same = known.get(memory_id), has_source and has_end
-        if other is None or not _is_current(other, scope, now, with_plans=True):
+        if other is None or not _is_current(other, scope, now, is_known_of=True):
             continue
         # An event to come has its place and its day from now on.
         is_known = is_same or (has_source and key in changes.OF_EVENTS)
@@ -397,11 +423,9 @@ def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = ""
     A plan contradicts nothing, nor does what has ended, nor a memory that itself states several of the values: it tells
     of a change. Raises LedgerError.
     """
-    if memory_id:
-        rows = relations_like(conn, memory_id, changes.SINGLE_VALUED, MAX_READ)
-    else:
-        rows = relations_named(conn, scope.user_id, changes.SINGLE_VALUED, MAX_READ)
-    stated = _stated(rows, merged_into(conn, scope.user_id))
+    read, of = (relations_like, memory_id) if memory_id else (relations_named, scope.user_id)
+    rows = read(conn, of, changes.SINGLE_VALUED, MAX_READ)
+    stated = _stated(rows, {key: root.id for key, root in roots_of(conn, merged_into(conn, scope.user_id)).items()})
     ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
     memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
     current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
@@ -414,30 +438,22 @@ def conflicts(conn: Connection, scope: Scope, now: datetime, memory_id: str = ""
     return [Conflict(*name, values) for name, values in zip(names, told, strict=True)]
 
 
-def _stated(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[_Stated]:
+def _stated(rows: Sequence[Row[Any]], roots: Mapping[str, str]) -> list[_Stated]:
     """Return the relations that have several values. What was merged into an entity counts as that entity."""
-
-    def root_of(entity_id: str) -> str:
-        passed: set[str] = set()  # a circle of merges ends as well
-        while entity_id in merged and entity_id not in passed:
-            passed.add(entity_id)
-            entity_id = merged[entity_id]
-        return entity_id
-
     stated: dict[tuple[str, str], _Stated] = {}
     for row in rows:
-        source = root_of(row.source_id)
+        source = roots.get(row.source_id, row.source_id)
         _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
-        values.setdefault(root_of(row.destination_id), []).append(row.memory_id)
+        values.setdefault(roots.get(row.destination_id, row.destination_id), []).append(row.memory_id)
     return [found for found in stated.values() if len(found[2]) > 1]
 
 
-def _is_current(memory: Memory, scope: Scope, now: datetime, *, with_plans: bool = False) -> bool:
-    """Return whether a memory of the scope's own project, which the scope sees, holds now, or is a plan."""
-    if not scope.owns(memory.scope) or not is_seen(scope, memory.scope):
+def _is_current(memory: Memory, scope: Scope, now: datetime, *, is_known_of: bool = False) -> bool:
+    """Return whether a memory of the scope's own project, which the scope sees, holds now, or is a plan or overdue."""
+    if memory.deleted_at is not None or not (scope.owns(memory.scope) and is_seen(scope, memory.scope)):
         return False
-    begins_later = memory.valid_from is not None and memory.valid_from > now and not with_plans
-    return memory.deleted_at is None and not begins_later and not memory.has_ended(now)
+    has_begun = is_known_of or memory.valid_from is None or memory.valid_from <= now
+    return has_begun and not (_is_over(memory, now) if is_known_of else memory.has_ended(now))
 
 
 def _by_scope(

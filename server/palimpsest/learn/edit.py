@@ -334,7 +334,10 @@ class Edits(Writing):
             notes.append(f"its hints stay: {kept_hints}; replace them if they don't fit")
         write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
-        result = replace(result, notes=(*result.notes, *_notes_on_change(memory, result, engine.clock())))
+        # Setting a text back to what it was corrects nothing.
+        versions = await engine.run(lambda: engine.ledger.read_with(history.versions_of, memory.id))
+        if sum(version.new_memory == result.outcomes[0].memory.text for version in versions) <= 1:
+            result = replace(result, notes=(*result.notes, *_notes_on_change(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
     @writes

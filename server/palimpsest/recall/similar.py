@@ -1,5 +1,6 @@
 """Find the memories that resemble a text, and those that a new one repeats or contradicts."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from palimpsest.recall.hits import same_words_key
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.text.relation_updates import is_about_another, says_another_amount, share_names_only
+from palimpsest.text.relation_updates import is_about_another, says_another_amount
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.tokenizer import search_tokens
 
 _Owner = TypeVar("_Owner", Memory, Message)
@@ -98,8 +100,7 @@ def _similar(
     for text, vector in vectors.items():
         best = features.rank(_candidates(searchable, scope, text, vector, pool, kind), likeness_parts)
         ranked[text] = [item for item in best if not item.candidate.is_page][:limit]
-    with searchable.ledger.read() as conn:
-        owners = read(conn, sorted({item.candidate.owner_id for found in ranked.values() for item in found}))
+    owners = searchable.ledger.read_with(read, sorted({one.candidate.owner_id for of in ranked.values() for one in of}))
     living = {owner_id: owner for owner_id, owner in owners.items() if owner.deleted_at is None}
     return {
         text: [(living[each.candidate.owner_id], each.score) for each in found if each.candidate.owner_id in living]
@@ -125,8 +126,7 @@ def likeness_among(searchable: Searchable, scope: Scope, texts: Sequence[str], v
     matrix, has_vector = features.stacked([vectors.get(text) for text in texts])
     if matrix is None:
         return words
-    with searchable.ledger.read() as conn:
-        _, centre = features.stored_centre(conn, searchable.embedder.fingerprint, scope)
+    _, centre = searchable.ledger.read_with(features.stored_centre, searchable.embedder.fingerprint, scope)
     unit = features.centred(matrix, centre.passage)
     both = np.logical_and.outer(has_vector, has_vector)
     return np.where(both, (unit @ unit.T + words) / 2, words)
@@ -167,6 +167,14 @@ NEAR = 0.7
 NEARLY_AS_NEAR = 0.15
 
 
+# How many of what a text is compared with may have a word that it shares with what is near to it: nearly all have the
+# name of the user. Among a FEW it is fewer.
+RARE, FEW = 4, 8
+
+# How many of the next nearest are given that are not near, with a likeness of 0: a text may tell that one has ended.
+FAR = 12
+
+
 # How many of the nearest memories a new one with hints may change. What it changes is the nearest in 98 of 100.
 CHANGED_BY_HINTED = 5
 
@@ -177,8 +185,8 @@ def near_duplicates(
     """Return the memories visible to the scope that a new one repeats or probably replaces, the likeliest first.
 
     `vector`, of shape (dims,), is that of its key, and None if it could not be embedded. Punctuation, case and white
-    space make no difference. If there are fewer than `nearest`, those follow that are nearest to it. Blocking. Raises
-    LedgerError; a damaged full text is one too.
+    space make no difference. If there are fewer than `nearest`, those follow that are nearest to it, and some that are
+    not near, with a likeness of 0. Blocking. Raises LedgerError; a damaged full text is one too.
     """
     candidates = _candidates(searchable, scope, new.text, vector, COMPARED, "memory")
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.id), None)
@@ -199,13 +207,16 @@ def near_duplicates(
         cosines = candidates.vectors @ candidates.vectors[row]
         near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
         others = [number for number in features.best_first(near) if number not in (row, *numbers)]
-        others = [number for number in others if cosines[number] >= NEAR * weights.alike]
-        others = [number for number in others if near[number] >= near[others[0]] - NEARLY_AS_NEAR]
-        numbers += others[: nearest - len(numbers)]
-        likeness = np.where(likeness > 0, likeness, cosines)
+        known = Counter(word for words in candidates.words for word in words - ALL_FUNCTION_WORDS if word.isalpha())
+        rare = RARE if len(candidates.entries) >= FEW else RARE - 1
+        shared = [known.keys() & candidates.words[row] & words for words in candidates.words]
+        close = [number for number in others if min(map(known.__getitem__, shared[number]), default=0) <= rare]
+        close = [number for number in close if cosines[number] >= NEAR * weights.alike][: nearest - len(numbers)]
+        close = [number for number in close if near[number] >= near[close[0]] - NEARLY_AS_NEAR]
+        likeness[close] = cosines[close]
+        numbers += [*close, *(number for number in others[:FAR] if number not in close)]
     chosen = {candidates.entries[number].owner_id: number for number in numbers}
-    with searchable.ledger.read() as conn:
-        memories = memory_queries.memories_by_id(conn, sorted(chosen))
+    memories = searchable.ledger.read_with(memory_queries.memories_by_id, sorted(chosen))
     return [
         SimilarMemory(memories[owner], float(likeness[number]), float(same[number]), float(replaced[number]))
         for owner, number in chosen.items()
@@ -217,8 +228,7 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
     """Return for each candidate how much it says the same as the new one, and how probably that replaces it.
 
     Both have the shape (n,), with 0 for what is too little to be named. Between two memories with hints only the words
-    count here, because their vectors are near as soon as they answer the same question; so do those of two that have
-    nothing in common but a long name.
+    count here, because their vectors are near as soon as they answer the same question.
     """
     texts = [entry.text for entry in candidates.entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
@@ -230,8 +240,8 @@ def _likeness(candidates: Candidates, new: int, weights: Weights) -> tuple[Matri
     words, fitted = candidates.words, weights.replacement
     replaced: Column = features.replacement_probability(candidates.vectors, words, texts, is_older, fitted)[new]
     is_hinted = np.array([entry.has_hints for entry in candidates.entries])
-    is_by_words = (is_hinted & is_hinted[new]) | np.array([share_names_only(texts[new], text) for text in texts])
-    replaced = np.where(is_by_words, features.replaced_by_words(words, texts, is_older)[new], replaced)
+    by_words = features.replaced_by_words(words, texts, is_older)[new]
+    replaced = np.where(is_hinted & is_hinted[new], by_words, replaced)
     is_counted = np.array([says_another_amount(texts[new], text) for text in texts])
     replaced = np.where(is_counted, np.maximum(replaced, features.OTHER_VALUE), replaced)
     cosines = candidates.vectors @ candidates.vectors[new]
@@ -251,8 +261,8 @@ def _changed_by_hinted(
     """
     entries, changed = candidates.entries, np.zeros(len(cosines))
     nearest = [number for number in features.best_first(cosines)[:CHANGED_BY_HINTED] if cosines[number] > -1]
-    with searchable.ledger.read() as conn:
-        known = memory_queries.memories_by_id(conn, [entries[number].owner_id for number in nearest])
+    owners = [entries[number].owner_id for number in nearest]
+    known = searchable.ledger.read_with(memory_queries.memories_by_id, owners)
     nearest = [number for number in nearest if entries[number].owner_id in known]
     older = [known[entries[number].owner_id] for number in nearest]
     chances = features.probability(features.change_features(cosines[nearest], new, older), weights)

@@ -80,12 +80,8 @@ def negations_of(text: str) -> AbstractSet[str]:
 
     In a Portuguese one "no" does not: it is "in the". Nor does a part of a name, as in "la carrera Pas a Pas".
     """
-    of_names = {name_key(word) for word in _INNER.findall(text) if word.istitle()}
+    of_names = {name_key(word) for word in _RE["inner word"].findall(text) if word.istitle()}
     return NEGATIONS - of_names - ({"no"} if is_portuguese(text) else set())
-
-
-# A word behind another one, where only a name begins with a capital letter.
-_INNER = re.compile(r"(?<=\w )\W?(\w+)")
 
 
 def words_in(text: str) -> list[str]:
@@ -93,12 +89,9 @@ def words_in(text: str) -> list[str]:
     return [word for part in text.split() if (word := name_key(part))]
 
 
-_NUMBER = re.compile(r"\d+(?:[.,'\u202f ]\d{3})*(?!\d)")
-
-
 def numbers_in(text: str) -> frozenset[str]:
     """Return the whole numbers of a text, without separators and leading zeros: 1.450 is 1450. A date has three."""
-    return frozenset("".join(filter(str.isdecimal, number)).lstrip("0") for number in _NUMBER.findall(text))
+    return frozenset("".join(filter(str.isdecimal, number)).lstrip("0") for number in _RE["number"].findall(text))
 
 
 def has_name(words: Sequence[str], text: str, name: str) -> bool:
@@ -521,17 +514,19 @@ def ending_in(text: str) -> Ending | None:
     ended: list[frozenset[str]] = []
     died: set[str] = set()
     plain = _with_plain_endings(text[:MAX_CHARS])
-    areas = {_ENDS_ITS_AREA[word] for word in words_in(plain) if word in _ENDS_ITS_AREA}
+    areas = {_ENDS_ITS_AREA[word] for word in words_in(_RE["full name"].sub(" ", plain)) if word in _ENDS_ITS_AREA}
     negations = negations_of(plain)
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
         words = [name_key(word) for word in written]
         for place, word in enumerate(words):
             if word in negations:
-                denied.append(frozenset(query_tokens(" ".join(words[place + 1 : place + 1 + _OBJECT_WORDS]))))
+                tokens = frozenset(query_tokens(" ".join(words[place + 1 : place + 1 + _OBJECT_WORDS])))
+                denied += [] if all(map(str.isdigit, tokens)) else [tokens]
             is_passive = not _WORDS["be"].isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
             if word in _WORDS["is ended"] and (is_passive or word not in _WORDS["ends it"]):
-                ended.append(frozenset(query_tokens(" ".join(words[max(place - 2 * _OBJECT_WORDS, 0) : place]))))
+                subject = [said for said in words[:place] if not (said.isdigit() or said in _times())]
+                ended.append(frozenset(query_tokens(" ".join(subject[-2 * _OBJECT_WORDS :]))))
             elif word in _WORDS["ends it"]:
                 ended.append(_object_of(word, written[place + 1 :]))
             if word in _WORDS["died"] and place:
@@ -590,7 +585,7 @@ def _names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=KEPT)
 def _subject(text: str) -> str:
     """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
-    if (topic := _TOPIC.match(text)) is not None:
+    if (topic := _RE["topic"].match(text)) is not None:
         return name_key(topic[1])
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
     is_owner = first.endswith(("'s", "’s"))  # noqa: RUF001 - a typographic apostrophe
@@ -600,10 +595,6 @@ def _subject(text: str) -> str:
     key, is_other = name_key(first), name_key(second) in _WORDS["prepositions"]
     is_other = is_other or key in _WORDS["self"] | ALL_FUNCTION_WORDS | _times()
     return key if is_name and (is_owner or is_verb) and not is_other else ""
-
-
-# A name in Latin letters and the particle behind it, with which a Japanese text begins.
-_TOPIC = re.compile(r"([a-z][\w.-]*)[のはがも]", re.ASCII | re.IGNORECASE)
 
 
 @lru_cache(maxsize=KEPT)
@@ -628,13 +619,9 @@ def _tokens(text: str) -> frozenset[str]:
 @lru_cache(maxsize=KEPT)
 def without_times(text: str) -> frozenset[str]:
     """Return the tokens of a text without its days and times, and without words of how often."""
-    words = _CLOCK.sub(" ", text[:MAX_CHARS].casefold()).split()
+    words = _RE["clock"].sub(" ", text[:MAX_CHARS].casefold()).split()
     left = (word for word in words if _times().isdisjoint((name_key(word), name_key(word).removesuffix("s"))))
     return frozenset(query_tokens(" ".join(left)))
-
-
-# The time of a day, or the day of a month. Longer numbers name something.
-_CLOCK = re.compile(r"(?<![\w.:])\d{1,2}(?:[:h]\d\d)?(?: ?(?:uhr|[ap]\.?m\b\.?|o'clock|h\b))?(?![\w:-]|\.\d)")
 
 
 @cache
@@ -675,9 +662,12 @@ _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 def is_at_another_time(newer: Memory, older: Memory) -> bool:
     """Return whether two memories date the same relation differently: it was put off, or the date corrected."""
-    before = {item.key: (item.since, item.until) for item in dated(older) if not is_several(item.key[1])}
-    now = [(item.key, item.since, item.until) for item in dated(newer) if item.key in before]
-    times = [(new, old) for key, *dates in now for new, old in zip(dates, before[key], strict=True) if new and old]
+    before = {item.key: (item.since or "", item.until or older.until) for item in dated(older)}
+    now = [(item.key, item.since or "", item.until or newer.until) for item in dated(newer) if item.key in before]
+    pairs = [(key, *zip(dates, before[key], strict=True)) for key, *dates in now]
+    # Somebody may visit a town twice, but not at the same time.
+    pairs = [one for one in pairs if not is_several(one[0][1]) or max(one[1]) <= min(filter(None, one[2]), default="9")]
+    times = [(new, old) for _, *both in pairs for new, old in both if new and old]
     is_put_off = any(not new.startswith(old) and not old.startswith(new) for new, old in times)
     return is_put_off and not says_besides(newer.text)
 
@@ -690,10 +680,17 @@ def _number_words() -> dict[str, str]:
 
 
 @lru_cache(maxsize=KEPT)
+def _with_currencies(text: str) -> str:
+    """Return a text with one word for each currency, behind its number, and numbers without spaces."""
+    plain = _RE["currencies"].sub(lambda told: f" {told.lastgroup} ", _RE["spaced thousands"].sub("", text[:MAX_CHARS]))
+    return _RE["currency before"].sub(r"\2 \1", plain)
+
+
+@lru_cache(maxsize=KEPT)
 def _amounts(text: str) -> Mapping[str, AbstractSet[str]]:
     """Return the amounts of a text, such as 80 and percent, as numbers by the tokens of their units. A date is none."""
     found: dict[str, set[str]] = {}
-    plain = _RE["from one to another"].sub(r"\1 \3 \2 \3", text[:MAX_CHARS].replace("%", " percent "))
+    plain = _RE["from one to another"].sub(r"\1 \3 \2 \3", text)
     for word, unit in pairwise(plain.split()):
         key, (number, *more) = name_key(unit), [*numbers_in(word), _number_words().get(name_key(word), "")]
         is_year = word[:2] in ("19", "20") and word[3:].isdigit()
@@ -703,10 +700,14 @@ def _amounts(text: str) -> Mapping[str, AbstractSet[str]]:
     return found
 
 
-def says_another_amount(newer: str, older: str) -> bool:
-    """Return whether a newer text tells, as a change, another number of something that an older one counts."""
-    if not change_words(newer) and _WORDS["left over"].isdisjoint(words_in(newer)):
+def says_another_amount(newer: str, older: str, *, is_told: bool = False) -> bool:
+    """Return whether a newer text tells, as a change, another number of something that an older one counts.
+
+    With `is_told`, it need not tell it as a change.
+    """
+    if not (is_told or change_words(newer)) and _WORDS["left over"].isdisjoint(words_in(newer)):
         return False
+    newer, older = _with_currencies(newer), _with_currencies(older)
     people, older_people = people_in(newer), people_in(older)
     rooms = product(*(_RE["numbered"].findall(text.casefold()) for text in (newer, older)))
     if people and people <= older_people and any(room[0] == other[0] and room != other for room, other in rooms):
@@ -715,28 +716,18 @@ def says_another_amount(newer: str, older: str) -> bool:
     # Of two new numbers one is the old one: "from 340 to 410 pounds".
     units = {of for of in new.keys() & old.keys() if new[of] - old[of] and (len(new[of]) == 1 or new[of] & old[of])}
     # Two prices in euros, of one company, of one day or of two people, are not those of one thing.
-    common = frozenset[str].intersection(*(without_times(_FULL_NAME.sub(" ", text)) for text in (newer, older))) - units
+    texts = (without_times(_RE["full name"].sub(" ", text)) for text in (newer, older))
+    common = frozenset[str].intersection(*texts) - units
     is_of_others = bool(people and older_people) and not _alike(people, older_people)
     beside = common - (people - {*query_tokens(_subject(newer))})
-    return bool(units) and not (is_of_others or all(map(str.isdigit, beside)) or is_about_another(newer, older))
+    is_of_one = bool(_common_words(newer, older) - _named(older)) or bool(people & older_people and beside - people)
+    is_of_others = is_of_others or all(map(str.isdigit, beside))
+    return bool(units) and is_of_one and not (is_of_others or is_about_another(newer, older))
 
 
 def _alike(words: Iterable[str], others: Iterable[str]) -> set[str]:
     """Return those words that are forms of one of the others."""
     return {word for word in words if any(_begins_alike(word, other) for other in others)}
-
-
-def share_names_only(newer: str, older: str) -> bool:
-    """Return whether two texts share a name of several words, of nobody in both, and no other word but times."""
-    names, other_names = (set(_FULL_NAME.findall(text)) for text in (newer, older))
-    if names.isdisjoint(other_names) or people_in(newer) & people_in(older):
-        return False
-    rest = (without_times(_FULL_NAME.sub(" ", text)) for text in (newer, older))
-    return all(map(str.isdigit, frozenset[str].intersection(*rest)))
-
-
-# A name of several words, without the first letter of a sentence.
-_FULL_NAME = re.compile(r"\b[A-Z]\w+(?: [A-Z]\w+)+")
 
 
 @lru_cache(maxsize=KEPT)
@@ -767,7 +758,7 @@ BESIDES = _RE["besides"]
 
 def says_besides(text: str) -> bool:
     """Return whether a text tells of something beside what is known, as "also" does, and ends nothing."""
-    return BESIDES.search(text) is not None and not is_denial(text) and ending_in(text) is None
+    return BESIDES.search(_RE["reasons"].split(text)[0]) is not None and not is_denial(text) and ending_in(text) is None
 
 
 def is_of_one(key: str, text: str, *, has_source: bool) -> bool:
@@ -806,7 +797,7 @@ def says_ended(newer: str, older: str) -> bool:
     """Return whether a newer text says that what an older one says has ended, or says what excludes it."""
     ending, here, before = ending_in(newer), _tokens(newer), _tokens(older)
     if ending is not None:
-        numbers = [{token for token in _tokens(_DATE.sub(" ", text)) if token.isdigit()} for text in (newer, older)]
+        numbers = [{word for word in _tokens(_RE["date"].sub(" ", text)) if word.isdigit()} for text in (newer, older)]
         is_another = all(numbers) and numbers[0].isdisjoint(numbers[1])  # version 5 has no reset hole, version 3 has
         if not is_another and any(
             tokens <= before and (_beside(here, tokens) & before or here <= tokens | _WORDS["said with"])
@@ -826,14 +817,42 @@ def says_ended(newer: str, older: str) -> bool:
 
 def _takes_over(newer: str, older: str) -> bool:
     """Return whether a newer text names one more in the place or role in which an older one names somebody."""
-    here = people_in(newer)
-    if not (here and people_in(older)):
+    here, shared = people_in(newer), _common_names(newer, older)
+    instead = [words - ALL_FUNCTION_WORDS for words in _told_instead(newer)]
+    is_of_another = any(instead) and not any(_alike(words, _tokens(older)) for words in instead)
+    if is_of_another or not (here and (shared or people_in(older))):
         return False
     # Carmen Gil is not Carmen Llopis.
     pairs = product(_whole_names(newer), _whole_names(older))
     known = {word for one, other in pairs if len(_alike(one, other)) >= min(len(one), len(other)) for word in one}
     common = without_times(newer) & without_times(older)
-    return bool(known and here - known and (common - here or _common_words(newer, older)))
+    is_of_both = bool(common - here or _common_words(newer, older)) or len(shared) > 1
+    return is_of_both and bool(known | shared and here - known - shared)
+
+
+def _common_names(newer: str, older: str) -> set[str]:
+    """Return the names that two texts in Cyrillic have in common, where only names have a capital inside a sentence.
+
+    Two of one first name have none.
+    """
+    here, before = (map(query_tokens, _RE["cyrillic name"].findall(text[:MAX_CHARS])) for text in (newer, older))
+    pairs = [(one, _alike(one, other), other) for one, other in product(here, before)]
+    pairs = [each for each in pairs if len(each[1]) >= min(map(len, each[::2])) or not _alike(each[0][:1], each[2][:1])]
+    return {word for _, common, _ in pairs for word in common}
+
+
+def share_a_name(newer: str, older: str) -> bool:
+    """Return whether two texts have a name in common, in whatever form."""
+    return bool(_alike(_named(newer), _named(older)) or _common_names(newer, older))
+
+
+def _told_instead(newer: str) -> list[set[str]]:
+    """Return the tokens of each thing instead of which a text tells another.
+
+    The family name in "Ana Ruiz instead of Leo Ruiz" is none.
+    """
+    told = ((each[0], "".join(filter(None, each.groups()))) for each in _RE["instead of"].finditer(newer))
+    return [{*query_tokens(words)}.difference(query_tokens(newer.replace(whole, " "))) for whole, words in told]
 
 
 def _whole_names(text: str) -> list[list[str]]:
@@ -855,7 +874,8 @@ def _gives_up(newer: str, older: str) -> bool:
 def _are_others(newer: str, older: str) -> bool:
     """Return whether each of two texts names somebody with a name of their own."""
     here, before = people_in(newer), people_in(older)
-    return bool(here - _alike(here, before) and before - _alike(before, here))
+    is_own = here - _alike(here, before) and before - _alike(before, here)
+    return bool(is_own) and not _common_names(newer, older)
 
 
 def _shifts(newer: str, older: str) -> bool:
@@ -901,7 +921,8 @@ def _told_changes(text: str) -> tuple[tuple[Callable[[str, str], bool], str], ..
 def _common_words(newer: str, older: str) -> set[str]:
     """Return the words that two texts have in common, in whatever form, apart from times, names and units."""
     others = _named(newer) | people_in(newer) | _amounts(newer).keys()
-    return {word for word in _alike(without_times(newer), without_times(older)) - others if word.isalpha()}
+    words = _alike(without_times(newer), without_times(older)) - others
+    return {word for word in words if word.isalpha() and not (len(word) == 1 and word.isascii())}
 
 
 @lru_cache(maxsize=KEPT)
@@ -913,9 +934,6 @@ def _named(text: str) -> frozenset[str]:
 # What a newer text may tell that settles what an older one leaves open.
 _SETTLED = (("mended", "broken"), ("undone", "mended"), ("paid", "owed"), ("answered", "asked"))
 
-# A ticket, a model, the number of a bill or an amount. Two with letters and other numbers are two things.
-_CODE = re.compile(r"\b(?:[a-z]+-?\d[\w-]*|\d{1,3}(?:[.,\u202f]\d{3})*[.,]\d\d|\d{1,3}(?:[.,\u202f]\d{3})+)\b")
-
 
 def settles(newer: str, older: str) -> bool:
     """Return whether a newer text settles what an older one leaves open, or denies a part of it.
@@ -926,13 +944,8 @@ def settles(newer: str, older: str) -> bool:
     found = ((_RE[done].search(newer), _RE[still_open].search(older)) for done, still_open in _SETTLED)
     if any(done and before and _is_one_matter(newer, older, f"{done[0]} {before[0]}") for done, before in found):
         return True
-    # The family name in "Ana Ruiz instead of Leo Ruiz" denies nothing.
-    denied = [
-        {*query_tokens("".join(filter(None, told.groups())))}.difference(query_tokens(newer.replace(told[0], " ")))
-        for told in _RE["instead of"].finditer(newer)
-    ]
-    clauses = (newer[start:end] for start, end in _clause_spans(newer))
-    denied += [{*query_tokens(clause)} - without_times(clause) for clause in clauses if _RE["no more"].search(clause)]
+    no_more = (newer[start:end] for start, end in _clause_spans(newer) if _RE["no more"].search(newer[start:end]))
+    denied = _told_instead(newer) + [{*query_tokens(clause)} - without_times(clause) for clause in no_more]
     said = ({word for word in _alike(words, _tokens(older)) if len(word) > 1} - ALL_FUNCTION_WORDS for words in denied)
     return any(words and _is_one_matter(newer, older, " ".join(words), least=1) for words in said)
 
@@ -956,7 +969,8 @@ def is_of_another(newer: Memory, older: Memory) -> bool:
 
     def own(relation: Relation, text: str) -> set[str]:
         proper = (word for word in relation.source.split() if word[:1].isupper() or any(map(str.isdigit, word)))
-        return {*map(name_key, proper)}.difference(words_in(text))
+        keys = {*map(name_key, proper), *SELF_NAMES & {name_key(relation.source)}}
+        return keys.difference(words_in(text))
 
     apart = (not {*one.key[::2]} & {*two.key} and own(one, older.text) and own(two, newer.text) for one, two in pairs)
     return bool(pairs) and all(apart)
@@ -969,7 +983,7 @@ def puts_off(newer: str, older: str) -> bool:
 
 def _is_one_matter(newer: str, older: str, told: str, least: int = 2) -> bool:
     """Return whether two texts share a code, or `least` of a name and words, but for those that are `told`."""
-    codes, before = (set(_CODE.findall(text[:MAX_CHARS].casefold())) for text in (newer, older))
+    codes, before = (set(_RE["code"].findall(text[:MAX_CHARS].casefold())) for text in (newer, older))
     lettered, other = ({code for code in of if code[0].isalpha()} for of in (codes, before))
     are_others = _are_others(newer, older) and people_in(older).isdisjoint(query_tokens(told))  # but "not Mr Tanaka"
     if are_others or (lettered and other and lettered.isdisjoint(other)):
@@ -989,11 +1003,10 @@ def takes_over_from(text: str, name: str) -> bool:
 
 def stands_in(newer: str, older: str) -> bool:
     """Return whether a newer text tells that somebody fails, and who does it in their place."""
-    return _RE["is out"].search(newer) is not None and _takes_over(newer, older)
-
-
-# A day of a month in a year, which numbers nothing else.
-_DATE = re.compile(r"\b\d{1,2}(?:er|\.)? [^\W\d]+ \d{4}\b")
+    out = _RE["is out"].search(newer)
+    clause = "" if out is None else next(newer[a:b] for a, b in _clause_spans(newer) if out.start() < b)
+    shared = _common_names(newer, older)
+    return out is not None and _takes_over(newer, older) and (not shared or bool(_common_names(clause, older)))
 
 
 def _beside(words: AbstractSet[str], tokens: AbstractSet[str]) -> set[str]:
@@ -1019,7 +1032,7 @@ def is_about_another(newer: str, older: str) -> bool:
         return True
     if (relative := _relative(newer)) and relative not in before and not _names(newer) & _names(older):
         return True
-    one, other = (_LETTERED.match(text) for text in (newer, older))
+    one, other = (_RE["lettered"].match(text) for text in (newer, older))
     is_lettered = one and other and one[1] == other[1] and one[2] != other[2]
     kin, other_kin = ({sign for sign in _WORDS["kin signs"] if sign in text} for text in (newer, older))
     if is_lettered or (kin and other_kin and kin.isdisjoint(other_kin)):
@@ -1033,10 +1046,6 @@ def is_about_another(newer: str, older: str) -> bool:
     # Somebody who takes over may be named by one name.
     is_told = change_words(newer) > 0 or may_end(newer)
     return not (is_told and " " in subject + other and people_in(newer) & people_in(older))
-
-
-# What is told from its like by a letter, as in "Autoclave A" and "Der Bohrer B", with which a text begins.
-_LETTERED = re.compile(r"(?:\w{1,4} )?(\w{3,}) ([A-Z])\b")
 
 
 @lru_cache(maxsize=KEPT)

@@ -1,6 +1,5 @@
 """Function words, words of change and answer types, by language."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
@@ -31,10 +30,7 @@ MIN_FOREIGN_WORDS = 2
 
 def is_denial(text: str) -> bool:
     """Return whether a text denies something."""
-    return _RE["negation"].search(_IN_THE.sub("", text) if is_portuguese(text) else text) is not None
-
-
-_IN_THE = re.compile(r"\bno\b(?!,)", re.IGNORECASE)
+    return _RE["negation"].search(_RE["in the"].sub("", text) if is_portuguese(text) else text) is not None
 
 
 def is_portuguese(text: str) -> bool:
@@ -66,15 +62,15 @@ def function_word_counts(words: Sequence[str]) -> dict[str, int]:
 
 _CHANGE_WORDS = headed(_WORDS, "change words ")
 _ALL_CHANGE_WORDS = frozenset[str]().union(*_CHANGE_WORDS.values())
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 def change_words(text: str) -> int:
     """Return how many different words of a text say that something has changed."""
     plain = _RE["no change"].sub(" ", _plain(text))
-    words = set(_WORD.findall(plain))
+    words = set(_RE["word"].findall(plain))
     # Chinese and Japanese have no spaces: characters and pairs of them.
     signs = 0 if plain.isascii() else sum(sign in plain for sign in _WORDS["change signs"])
+    signs += _RE["from a day"].search(plain) is not None
     if _ALL_CHANGE_WORDS.isdisjoint(words):
         return signs
     return max(len(words & known) for known in _CHANGE_WORDS.values()) + signs
@@ -83,7 +79,9 @@ def change_words(text: str) -> int:
 def has_words_of_the_past(question: str) -> bool:
     """Return whether a question has a word for how something was before it changed."""
     plain = _plain(question)
-    return not _WORDS["past words"].isdisjoint(_WORD.findall(plain)) or _RE["past signs"].search(plain) is not None
+    return (
+        not _WORDS["past words"].isdisjoint(_RE["word"].findall(plain)) or _RE["past signs"].search(plain) is not None
+    )
 
 
 # What sort of answer a question asks for, and whether a text can hold one: a number or a time.
