@@ -213,9 +213,10 @@ def _similar(
         if is_settled:
             keys = {item.key for item in memory.relations}
             by_text = [each for each in by_text if each.same or keys & {item.key for item in each.memory.relations}]
-        # An edit puts a text right, mostly in words that others have already.
-        is_known = bool(told) or outcome.event is Event.UPDATE or changes.says_besides(memory.text)
-        if is_known or not all(item.is_only_near for item in former):
+        if outcome.event is Event.UPDATE:  # what has all words that an edit brings says the same
+            brought = {*query_tokens(memory.text)}.difference(query_tokens(outcome.previous or ""))
+            by_text = [_unnamed(one) if brought.issubset(query_tokens(one.memory.text)) else one for one in by_text]
+        if told or changes.says_besides(memory.text) or not all(item.is_only_near for item in former):
             by_text = [replace(item, replaced=0.0) if item.replaced > item.same else item for item in by_text]
         items = [replace(each, replaced=ANOTHER_STATE) if each.memory.id in told else each for each in by_text]
         items = [
