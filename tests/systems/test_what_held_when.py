@@ -237,6 +237,16 @@ async def test_a_day_without_a_year_is_the_one_to_come(tmp_path: Path, question:
         assert "cardiologist" in await first(memory, question)
 
 
+@pytest.mark.parametrize(("day", "answer"), [("2026-12-02", "post"), ("2026-12-10", "telephone")])
+async def test_what_only_ends_began_when_it_replaced_another(tmp_path: Path, day: str, answer: str) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old = await tell(memory, clock, "2026-12-01", "The fair takes orders by post")
+        new = "The fair takes orders by telephone"
+        await tell(memory, clock, "2026-12-05", new, until="2026-12-14", replaces=[old])
+        assert answer in await first(memory, "How does the fair take orders?", held_at=day)
+
+
 async def test_the_users_name_is_the_user_in_a_question(tmp_path: Path) -> None:
     """What is told of the user by name is about the "I" of a question, and no chain of something else comes first."""
     clock = StoppedClock()

@@ -476,6 +476,8 @@ class _Told:
         found = dict(zip(rows, beginnings(states), strict=True))
         for row in sorted(rows, key=lambda row: -self._entries[row].seq):
             if (successor := self._rows.get(self._entries[row].successor, row)) in found and successor != row:
+                if found[successor] == EARLIEST:  # what replaced another did not hold ever before
+                    found[successor] = self._entries[successor].at
                 found[row] = min(found[row], found[successor] - INSTANT)
         return found
 

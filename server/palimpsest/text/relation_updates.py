@@ -293,7 +293,10 @@ class _Reading:
         is_other = bool(own and said - numbers_in(self._old.text)) and own.isdisjoint(said)
         # A day off on Wednesdays is no other day than one of the calendar from which a wage is paid.
         is_put_off = any(of_sort.isdisjoint(told[sort]) for sort, of_sort in at.items() if of_sort and told.get(sort))
-        return (is_other or (is_put_off and not is_timeless(relation))) and not self._is_beside(relation)
+        is_of_name = is_trait(relation)  # the number of "diabetes type 1"
+        return ((is_other and not is_of_name) or (is_put_off and not is_timeless(relation))) and not self._is_beside(
+            relation
+        )
 
     def _numbers_and_times(self, text: str) -> tuple[AbstractSet[str], Mapping[object, AbstractSet[str]]]:
         """Return the numbers of a text that are no part of a date or a time of day, and its dates and times by sort."""
@@ -851,6 +854,7 @@ def _told_instead(newer: str) -> list[set[str]]:
 
     The family name in "Ana Ruiz instead of Leo Ruiz" is none.
     """
+    newer = newer[:MAX_CHARS]
     told = ((each[0], "".join(filter(None, each.groups()))) for each in _RE["instead of"].finditer(newer))
     return [{*query_tokens(words)}.difference(query_tokens(newer.replace(whole, " "))) for whole, words in told]
 
