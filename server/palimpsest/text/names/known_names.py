@@ -52,8 +52,9 @@ class Word:
 
     @cached_property
     def has_capital(self) -> bool:
-        """Return whether the word begins with a capital letter."""
-        return self.text[:1].isupper() or self.text[:1].istitle()
+        """Return whether the word begins with a capital letter, perhaps behind a joined article: "d'Odile"."""
+        first = self.text[self.elided : self.elided + 1]
+        return first.isupper() or first.istitle()
 
     @cached_property
     def folded(self) -> str:

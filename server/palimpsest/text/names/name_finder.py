@@ -354,7 +354,7 @@ class _Reader:
         start = first.start + first.elided
         name = without_genitive(self._text[start : last.end])
         stop = start + len(name)
-        if is_one or is_given_name(first.text):
+        if is_one or is_given_name(first.plain):
             name = self._without_case_ending(name, is_before_noun=self._word(end).has_capital)
         yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
 
