@@ -226,8 +226,7 @@ def rank_by_worth(
     def place(memory: Memory) -> tuple[int, float, float]:
         age = max(now - memory.stated_at, timedelta())
         worth = 0.5 * math.log2(1 + said.get(memory.id, 0)) + 2 ** (-age / FADES_WITHIN)
-        is_own = kept_kinds.is_of_user(own, memory) or names_relative(memory.text, own)
-        worth += ABOUT_USER if is_own else 0.0
+        worth += ABOUT_USER * (kept_kinds.is_of_user(own, memory) or names_relative(memory.text, own))
         is_held = memory.happened_at is None and memory.holds_from <= now
         is_worded = is_held and any(words.count(memory.text) for words in _LASTING)
         worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0

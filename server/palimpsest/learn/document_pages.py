@@ -113,8 +113,7 @@ def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
 def first_heading(text: str) -> str:
     """Return the first heading of a text, or without one its first line that shows something."""
     lines = (line.strip() for line in text.splitlines())
-    titles = (_title(heading) for heading in _headings(text))
-    return next((title for title in chain(titles, lines) if title), "")
+    return next((title for title in chain((_title(heading) for heading in _headings(text)), lines) if title), "")
 
 
 # The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.

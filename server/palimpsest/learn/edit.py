@@ -448,8 +448,7 @@ class Corrections(Edits):
 
         With `memory_id` only those that this memory states.
         """
-        now = self.engine.clock()
-        return await self.engine.read(lambda conn: duplicates.conflicts(conn, scope, now, memory_id))
+        return await self.engine.read(lambda conn: duplicates.conflicts(conn, scope, self.engine.clock(), memory_id))
 
     async def merge(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Close memories in favour of one that says the same, which takes over their messages, tags and metadata."""

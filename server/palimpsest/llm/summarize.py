@@ -159,8 +159,7 @@ async def describe(model: LanguageModel, prompt: Prompt, text: str, url: str) ->
     """
     *system, asked = prompt.render(text=text)
     reply = await model.complete([*system, {**asked, "image": url}], None)
-    words = one_line(ask.reply_values(reply).answer)[:MAX_DESCRIPTION_CHARS]
-    return words.translate(str.maketrans("[]", "()"))
+    return one_line(ask.reply_values(reply).answer)[:MAX_DESCRIPTION_CHARS].translate(str.maketrans("[]", "()"))
 
 
 # The links stage: what new memories belong to, and which others they belong together with (A-Mem, section 3).

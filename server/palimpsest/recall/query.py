@@ -145,8 +145,7 @@ def subject_of(text: str) -> str | None:
     """
     text = text[:MAX_CHARS].strip()
     if (found := _BEGINS_WITH_SELF.match(text)) is not None:
-        owned = text[found.end() :]
-        return "?" if found["owner"] and _is_person(owned) else ""
+        return "?" if found["owner"] and _is_person(text[found.end() :]) else ""
     if _RE["another in han"].match(text):
         return "?"
     first = _RE["first name"].match(text)
@@ -262,18 +261,14 @@ def asks_for_the_past(text: str) -> bool:
     return is_past and not _looks_ahead(text)
 
 
-# How far ahead a day without a year lies at most: who asks about "10 December" in January asks about the last one.
-AHEAD = timedelta(days=182)
-
-
 def _as_asked(date: DateSpan, text: str, now: datetime) -> DateSpan:
-    """Return the coming day in place of the last one if a question leaves its year open and asks of no past."""
+    """Return the coming day in place of the last one if it is nearer, and a question leaves its year open."""
     is_open = date.is_guess and date.is_year_guessed and date.unit == "day" and date.end <= now
-    is_leap_day = (date.start.month, date.start.day) == (2, 29)
-    if not is_open or is_leap_day or _has_past_verb(text) or has_words_of_the_past(text):
+    if not is_open or _has_past_verb(text) or has_words_of_the_past(text):
         return date
-    start = date.start.replace(year=date.start.year + 1)
-    return replace(date, start=start, end=start + (date.end - date.start)) if start - now <= AHEAD else date
+    last = 28 if date.start.month == 2 else 31  # noqa: PLR2004 - February, whose 29th is not of every year
+    start = date.start.replace(year=date.start.year + 1, day=min(date.start.day, last))
+    return replace(date, start=start, end=start + (date.end - date.start)) if start - now < now - date.start else date
 
 
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")

@@ -561,8 +561,7 @@ def _event(candidates: Candidates, guess: Guess | None, told: _Told) -> int | No
         return None
     likely = best_first(guess.event)[:ANCHORS]
     event = max(likely, key=lambda row: float(guess.event[row]) + DATED_EVENT * any(told.times(row)))
-    nearness = z_scores(candidates.vectors @ candidates.clause[1])
-    return event if nearness[event] >= EVENT_STANDS_OUT else None
+    return event if z_scores(candidates.vectors @ candidates.clause[1])[event] >= EVENT_STANDS_OUT else None
 
 
 def is_outside(entry: Candidate, span: TimeSpan) -> bool:
@@ -857,15 +856,15 @@ class SearchScoring:
 
     def _is_of(self, days: Sequence[DateSpan], candidates: Candidates) -> Column:
         """Return 1 for memories that begin on one of some days or name it in their text, else 0."""
-
-        def is_of(entry: Candidate) -> bool:
-            if entry.kind != "memory":
-                return False
-            told = dates_in(entry.text, _local_time(self.query, entry))
-            starts = {entry.begins, *(date.start for date in told if date.unit == "day")}
-            return any(start is not None and day.start <= start < day.end for day in days for start in starts)
-
-        return np.array([is_of(entry) for entry in candidates.entries], dtype=np.float32)
+        columns = np.zeros(len(candidates.entries), dtype=np.float32)
+        for row, entry in enumerate(candidates.entries):
+            if entry.kind == "memory":
+                told = (
+                    each.start for each in dates_in(entry.text, _local_time(self.query, entry)) if each.unit == "day"
+                )
+                starts = [at for at in (entry.begins, *told) if at is not None]
+                columns[row] = any(day.start <= at < day.end for day in days for at in starts)
+        return columns
 
     def _weighted(self, columns: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])

@@ -346,8 +346,8 @@ class SearchResult:
     @property
     def is_weak(self) -> bool:
         """Return whether a reply says that the query is probably about something else than what is stored."""
-        is_low = bool(self.hits) and not self.relations and all(hit.score < LEAST_SCORE for hit in self.hits)
-        return not (self.shows_all or (self.confident and not is_low))
+        may_answer = not self.hits or self.relations or any(hit.score >= LEAST_SCORE for hit in self.hits)
+        return not (self.shows_all or (self.confident and may_answer))
 
 
 def search(searchable: Searchable, query: SearchQuery) -> SearchResult:

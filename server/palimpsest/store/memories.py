@@ -73,8 +73,7 @@ def list_memories(
         was_closed = sa.and_(memories.c.valid_until.is_not(None), memories.c.is_forgotten.is_(False))
         is_wanted = sa.or_(is_wanted, was_closed)
     query = sa.select(memories, place).where(rows.sees(memories, scope), is_wanted, *is_older)
-    found = conn.execute(query.order_by(place.desc()).limit(limit))
-    return [(row.place, rows.to_memory(row)) for row in found]
+    return [(row.place, rows.to_memory(row)) for row in conn.execute(query.order_by(place.desc()).limit(limit))]
 
 
 def count_before(conn: sa.Connection, scope: Scope, row: int) -> int:
@@ -188,8 +187,7 @@ def memories_telling_name(conn: sa.Connection, scope: Scope) -> list[Memory]:
 
 @cache
 def _told_name(scope: tuple[bool, ...]) -> rows.Query:
-    name = memories.c.metadata[USER_NAME].as_string()
-    return _telling_name(scope).with_only_columns(name).limit(1)
+    return _telling_name(scope).with_only_columns(memories.c.metadata[USER_NAME].as_string()).limit(1)
 
 
 @cache

@@ -72,8 +72,7 @@ def aliases(conn: sa.Connection, user_id: str) -> list[Alias]:
     """Return all aliases of a user's projects."""
     columns = project_aliases.c
     query = sa.select(project_aliases).filter_by(user_id=user_id)
-    ordered = query.order_by(columns.project, columns.kind.desc(), columns.alias)
-    return [_to_alias(row) for row in conn.execute(ordered)]
+    return [_to_alias(row) for row in conn.execute(query.order_by(columns.project, columns.kind.desc(), columns.alias))]
 
 
 def projects(conn: sa.Connection, user_id: str) -> list[Project]:

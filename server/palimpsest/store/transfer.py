@@ -205,8 +205,7 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
 def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> int | None:
     """Return the row number of a summary that the ledger has already, or None."""
     columns = (db.summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
-    query = select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns)
-    return conn.execute(query.limit(1)).scalar()
+    return conn.execute(select(db.summaries.c.id).where(rows.is_scope(db.summaries, scope), *columns).limit(1)).scalar()
 
 
 def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_ids: Mapping[str, str]) -> bool:

@@ -44,8 +44,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
             f"edit {number} was changed again or undone since, so nothing was done. palimpsest log shows by which "
             "edit. Undo that one first, or everything since a time with --since."
         )
-    tx = _as_stage(tx, f"{UNDO} {number}")
-    return _revert(tx, lambda rows: rows.c.change == number)
+    return _revert(_as_stage(tx, f"{UNDO} {number}"), lambda rows: rows.c.change == number)
 
 
 def _as_stage(tx: Transaction, stage: str) -> Transaction:

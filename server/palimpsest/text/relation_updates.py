@@ -293,10 +293,9 @@ class _Reading:
         is_other = bool(own and said - numbers_in(self._old.text)) and own.isdisjoint(said)
         # A day off on Wednesdays is no other day than one of the calendar from which a wage is paid.
         is_put_off = any(of_sort.isdisjoint(told[sort]) for sort, of_sort in at.items() if of_sort and told.get(sort))
-        is_of_name = is_trait(relation)  # the number of "diabetes type 1"
-        return ((is_other and not is_of_name) or (is_put_off and not is_timeless(relation))) and not self._is_beside(
-            relation
-        )
+        # "Diabetes type 1" is a name.
+        is_told = (is_other and not is_trait(relation)) or (is_put_off and not is_timeless(relation))
+        return is_told and not self._is_beside(relation)
 
     def _numbers_and_times(self, text: str) -> tuple[AbstractSet[str], Mapping[object, AbstractSet[str]]]:
         """Return the numbers of a text that are no part of a date or a time of day, and its dates and times by sort."""
@@ -528,7 +527,11 @@ def ending_in(text: str) -> Ending | None:
                 denied += [] if all(map(str.isdigit, tokens)) else [tokens]
             is_passive = not _WORDS["be"].isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
             if word in _WORDS["is ended"] and (is_passive or word not in _WORDS["ends it"]):
-                subject = [said for said in words[:place] if not (said.isdigit() or said in _times())]
+                subject = [
+                    said
+                    for said in words[:place]
+                    if said in ALL_FUNCTION_WORDS or not (said.isdigit() or said in _times())
+                ]
                 ended.append(frozenset(query_tokens(" ".join(subject[-2 * _OBJECT_WORDS :]))))
             elif word in _WORDS["ends it"]:
                 ended.append(_object_of(word, written[place + 1 :]))
@@ -722,8 +725,10 @@ def says_another_amount(newer: str, older: str, *, is_told: bool = False) -> boo
     texts = (without_times(_RE["full name"].sub(" ", text)) for text in (newer, older))
     common = frozenset[str].intersection(*texts) - units
     is_of_others = bool(people and older_people) and not _alike(people, older_people)
-    beside = common - (people - {*query_tokens(_subject(newer))})
-    is_of_one = bool(_common_words(newer, older) - _named(older)) or bool(people & older_people and beside - people)
+    subject = {*query_tokens(_subject(newer))}
+    beside = common - (people - subject)
+    same = (subject - _named(newer)).intersection(query_tokens(_subject(older)))
+    is_of_one = bool(same or _common_words(newer, older) - _named(older) or (people & older_people and beside - people))
     is_of_others = is_of_others or all(map(str.isdigit, beside))
     return bool(units) and is_of_one and not (is_of_others or is_about_another(newer, older))
 
@@ -973,8 +978,7 @@ def is_of_another(newer: Memory, older: Memory) -> bool:
 
     def own(relation: Relation, text: str) -> set[str]:
         proper = (word for word in relation.source.split() if word[:1].isupper() or any(map(str.isdigit, word)))
-        keys = {*map(name_key, proper), *SELF_NAMES & {name_key(relation.source)}}
-        return keys.difference(words_in(text))
+        return {*map(name_key, proper), *SELF_NAMES & {name_key(relation.source)}}.difference(words_in(text))
 
     apart = (not {*one.key[::2]} & {*two.key} and own(one, older.text) and own(two, newer.text) for one, two in pairs)
     return bool(pairs) and all(apart)

@@ -79,9 +79,8 @@ def change_words(text: str) -> int:
 def has_words_of_the_past(question: str) -> bool:
     """Return whether a question has a word for how something was before it changed."""
     plain = _plain(question)
-    return (
-        not _WORDS["past words"].isdisjoint(_RE["word"].findall(plain)) or _RE["past signs"].search(plain) is not None
-    )
+    words = _RE["word"].findall(plain)
+    return not _WORDS["past words"].isdisjoint(words) or _RE["past signs"].search(plain) is not None
 
 
 # What sort of answer a question asks for, and whether a text can hold one: a number or a time.

@@ -244,8 +244,8 @@ def own_ranks(name: str, own: AbstractSet[str], memories: Sequence[Memory]) -> d
         if found is not Rank.SAFETY or is_about(memory, name):
             return found
         is_of_strangers = text.startswith(tuple(strangers)) or set[str]() < _people(memory) <= strangers
-        is_other = is_of_strangers or _is_of_work(text) or portrait_signs.THEIRS.search(text)
-        return Rank.OTHER if is_other else Rank.IDENTITY
+        is_theirs = is_of_strangers or _is_of_work(text) or portrait_signs.THEIRS.search(text)
+        return Rank.OTHER if is_theirs else Rank.IDENTITY
 
     ranks = {memory.id: rank(memory) for memory in memories}
     # Agents that know the user's name write who that is without saying that it is the user.

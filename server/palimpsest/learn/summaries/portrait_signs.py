@@ -137,6 +137,10 @@ MUST = Rank.IDENTITY
 INTRODUCED = 40
 
 
+# How much of a text is read for a wish: the patterns take time with the square of it.
+_MAX_WISH = 300
+
+
 def rank_of(memory: Memory, user_name: str) -> Rank:
     """Return how much depends on a memory. `user_name` may be ""."""
     if is_safety(memory, user_name):
@@ -146,7 +150,7 @@ def rank_of(memory: Memory, user_name: str) -> Rank:
     if user_name and user_name in memory.text[:INTRODUCED] and is_about_user(memory.text):
         return Rank.IDENTITY  # "The user, Ana Ruiz, is a vet"
     is_of_user = memory.happened_at is None and is_about(memory, user_name)
-    if is_of_user and WHO.count(memory.text) and not _is_of_reaching(memory.text):
+    if is_of_user and WHO.count(memory.text) and not _WISH.search(memory.text[:_MAX_WISH]):
         beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
         return Rank.OTHER if PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
     return Rank.HELP if is_rule(memory, user_name) or is_wish(memory, user_name) else Rank.OTHER
@@ -191,17 +195,9 @@ def is_wish(memory: Memory, user_name: str) -> bool:
     What begins with something else than the user or an answer, as "The bank's reply is late", says what happens.
     """
     if is_about(memory, user_name):
-        return HELP.count(memory.text) > 0 or _is_of_reaching(memory.text)
+        return HELP.count(memory.text) > 0 or _WISH.search(memory.text[:_MAX_WISH]) is not None
     beginning = " ".join(memory.text.split(maxsplit=2)[:2])
     return HELP.count(beginning) > 0 and not _is_about_another(memory, user_name) and not is_due(memory)
-
-
-# How much of a text is read for such a wish: the patterns take time with the square of it.
-_MAX_WISH = 300
-
-
-def _is_of_reaching(text: str) -> bool:
-    return _WISH.search(text[:_MAX_WISH]) is not None
 
 
 def says_rule(memory: Memory) -> bool:

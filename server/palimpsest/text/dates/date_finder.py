@@ -429,7 +429,7 @@ def held_times(shown: Memory | Hit) -> str:
 _BESIDE = 10
 
 # The half of the day, the hour and the minute of a time, and how Chinese and Japanese write one.
-_HOUR = re.compile(r"(午後|下午|晚上|夜)?\D*(\d+)(?:[:.h時时点點](\d\d?))? ?(p?)", re.IGNORECASE)
+_HOUR = re.compile(r"(午後|下午|晚上|夜)?\D*(\d+)(?: ?[:.h時时点點] ?(\d\d?))? ?(p?)", re.IGNORECASE)
 _UNSPACED_HOUR = re.compile(r"(?:午[前後]|[上下]午|早上|晚上|夜)?\d{1,2}[点點时時](?!間|间)(?:\d{1,2}分|半)?")
 
 
@@ -1067,7 +1067,8 @@ class _Directions:
         start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is _distance:
             is_of_event = self._language.name == UNSPACED and self._letters[:first].endswith("o")
-            return is_of_event or RE["counted on"].match(self._text, end) is not None
+            is_term = RE["payable"].search(self._text[max(start - _CONTEXT_CHARS, 0) : start]) is not None
+            return is_of_event or is_term or RE["counted on"].match(self._text, end) is not None
         if reader in (weekday, _nth_of_named_month) and phrase.value("OdLl") and self._recurs(start, end):
             return True
         if phrase.value("Ll") is not None and phrase.value("YZ") is None and reader is not _nth_of_month:
