@@ -898,21 +898,24 @@ def parts_of(text: str) -> list[str]:
     return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
-# A word has more letters than this, or more characters of a script without spaces.
-_LETTERS = 2
+# A word has more letters than this, or more characters of a script without spaces; and so many have changed.
+_LETTERS = _CHANGED = 2
 
 
 def leaves_out(newer: str, older: str) -> bool:
-    """Return whether a newer text lacks a word of an older one, a time of day, or its weekday.
+    """Return whether a newer text lacks more of an older one than what has changed.
 
-    Other numbers, days and times are what has changed.
+    It lacks several words, an illness, what an amount is of, a time of day, or its weekday.
     """
     missing = _form_of(older) - _alike(_form_of(older), query_tokens(newer))
     signs = [word for word in missing if len(word) == 1 and not word.isascii()]
     words = [word for word in missing if len(word) > _LETTERS]
     clocks, own_clocks = (vocabulary.times_in(text) for text in (newer, older))
     is_day_missing = bool(_weekdays(older)) and not _weekdays(newer)
-    return bool(words) or is_day_missing or len(signs) > _LETTERS or len(own_clocks) > len(clocks)
+    units = _amounts(_with_currencies(older)).keys() - _amounts(_with_currencies(newer)).keys()
+    is_ill = _RE["illness"].search(" ".join(words)) is not None
+    is_much = is_ill or len(words) > _CHANGED or len(signs) > _LETTERS or len(own_clocks) > len(clocks)
+    return is_much or is_day_missing or bool(words and units)
 
 
 # Whoever takes over may be named in another sentence; what is given up or shifted is named in the same.
