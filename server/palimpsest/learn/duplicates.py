@@ -344,7 +344,7 @@ def _former_states(engine: Engine, scope: Scope, memory: Memory, *, is_settled: 
     sure, near = dict[str, SimilarMemory](), dict[str, SimilarMemory]()
     for memory_id, key, has_source, has_end in others:
         other, is_same = known.get(memory_id), has_source and has_end
-        if other is None or not _is_current(other, scope, now, is_known_of=True):
+        if other is None or not _is_current(other, scope, now, with_plans=True):
             continue
         # An event to come has its place and its day from now on.
         is_known = is_same or (has_source and key in changes.OF_EVENTS)
@@ -449,12 +449,15 @@ def _stated(rows: Sequence[Row[Any]], roots: Mapping[str, str]) -> list[_Stated]
     return [found for found in stated.values() if len(found[2]) > 1]
 
 
-def _is_current(memory: Memory, scope: Scope, now: datetime, *, is_known_of: bool = False) -> bool:
-    """Return whether a memory of the scope's own project, which the scope sees, holds now, or is a plan or overdue."""
+def _is_current(memory: Memory, scope: Scope, now: datetime, *, with_plans: bool = False) -> bool:
+    """Return whether a memory of the scope's own project, which the scope sees, holds now.
+
+    With `with_plans`, a plan counts too, and what is overdue.
+    """
     if memory.deleted_at is not None or not (scope.owns(memory.scope) and is_seen(scope, memory.scope)):
         return False
-    has_begun = is_known_of or memory.valid_from is None or memory.valid_from <= now
-    return has_begun and not (_is_over(memory, now) if is_known_of else memory.has_ended(now))
+    has_begun = with_plans or memory.valid_from is None or memory.valid_from <= now
+    return has_begun and not (_is_over(memory, now) if with_plans else memory.has_ended(now))
 
 
 def _by_scope(

@@ -335,7 +335,7 @@ class Edits(Writing):
         write = Write(scope, Provenance("update", caller=caller), decisions=(decision,), vectors=vectors, read=read)
         result = await apply_decisions(engine, write, notes)
         # Setting a text back to what it was corrects nothing.
-        versions = await engine.run(lambda: engine.ledger.read_with(history.versions_of, memory.id))
+        versions = await engine.read(lambda conn: history.versions_of(conn, memory.id))
         if sum(version.new_memory == result.outcomes[0].memory.text for version in versions) <= 1:
             result = replace(result, notes=(*result.notes, *_notes_on_change(memory, result, engine.clock())))
         return await duplicates.with_near_duplicates(engine, scope, result, vectors)

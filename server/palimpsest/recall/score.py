@@ -848,13 +848,13 @@ class SearchScoring:
             parts["other name"] = -OTHER_NAME * other_names(self.query, candidates)
         # "Which Saturday" asks for a day and names none.
         if days := [date for date in self.query.dates if date.unit == "day" and not date.is_weekday]:
-            parts["same day"] = SAME_DAY * self._is_of(days, candidates)
+            parts["same day"] = SAME_DAY * self._on_days(days, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
         return parts
 
-    def _is_of(self, days: Sequence[DateSpan], candidates: Candidates) -> Column:
+    def _on_days(self, days: Sequence[DateSpan], candidates: Candidates) -> Column:
         """Return 1 for memories that begin on one of some days or name it in their text, else 0."""
         columns = np.zeros(len(candidates.entries), dtype=np.float32)
         for row, entry in enumerate(candidates.entries):

@@ -467,13 +467,14 @@ def message_line(message: Message) -> str:
 # How many steps of one edit are listed.
 SHOWN_STEPS = 10
 
+# The first line of a search that probably found no answer. Agents and tests look for exactly this.
 WEAK, PERHAPS = "Weak matches only; nothing stored is about this:", "Weak matches:"
 HERE, WEAK_HERE = "here:", "here, weak matches only:"
 
 # Between these scores something may answer although the matches are weak. Better is only who has a name of the query.
 MAY_ANSWER, NAMESAKE = 0.15, 0.5
 
-# The first line of a search that probably found no answer. Agents and tests look for exactly this.
+# What follows the hits then, if the query had no other wordings.
 ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
 
 # How many characters of where a memory is from stand in its line.

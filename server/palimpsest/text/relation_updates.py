@@ -855,9 +855,9 @@ def share_a_name(newer: str, older: str) -> bool:
 
 
 def _told_instead(newer: str) -> list[set[str]]:
-    """Return the tokens of each thing instead of which a text tells another.
+    """Return the tokens of each thing that a text says another has replaced.
 
-    The family name in "Ana Ruiz instead of Leo Ruiz" is none.
+    "Ana Ruiz instead of Leo Ruiz" leaves only "leo": Ruiz is in both names.
     """
     newer = newer[:MAX_CHARS]
     told = ((each[0], "".join(filter(None, each.groups()))) for each in _RE["instead of"].finditer(newer))
@@ -898,8 +898,11 @@ def parts_of(text: str) -> list[str]:
     return [part for sentence in sentences(text) for part in re.split("[;\uff1b]", sentence)]
 
 
-# A word has more letters than this, or more characters of a script without spaces; and so many have changed.
-_LETTERS = _CHANGED = 2
+# A word has more letters than this. In a script without spaces, more characters than this are one.
+_LETTERS = 2
+
+# How many words a change takes: the old value, and the verb.
+_CHANGED = 2
 
 
 def leaves_out(newer: str, older: str) -> bool:

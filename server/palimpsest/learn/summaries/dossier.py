@@ -423,7 +423,7 @@ def _messages_of(engine: Engine, scope: Scope, name: str) -> str:
 
 
 def _by_words(engine: Engine, scope: Scope, name: str, shown: Container[str]) -> list[str]:
-    """Return the memories that have the names and numbers of a thing's name and relate something else: its rent."""
+    """Return the memories that name a thing in their words, and something of it in their relations: its rent."""
     telling = " ".join(word for word in name.split() if not word.islower()) or name
     lines = [_hit_line(hit) for hit in _found(engine, scope, {"words": telling}) if hit.id not in shown]
     return _section("Found by its words:", lines, MAX_TOKENS // 4, len(lines))

@@ -137,7 +137,7 @@ MUST = Rank.IDENTITY
 INTRODUCED = 40
 
 
-# How much of a text is read for a wish: the patterns take time with the square of it.
+# How many characters of a text are read for a wish: the time that the patterns take grows with their square.
 _MAX_WISH = 300
 
 

@@ -223,11 +223,11 @@ MAX_STAY = timedelta(days=22)
 
 
 def fact_relations(fact: Fact) -> tuple[Relation, ...]:
-    """Return the relations of a fact. One without a date of its own has that of the fact, if it may be its own.
+    """Return the relations of a fact. One without a date of its own has that of the fact.
 
-    If another was given that date or names it, it is not. One that was given another, or "none", does not end with the
-    fact. What somebody is or has does not hold for one day, nor does it end with a deadline beside which it is told. An
-    illness, a diet, a language or a marriage has nothing to do with a stay of some days.
+    It has none if another relation was given that date or names it. One that was given another date, or "none", does
+    not end with the fact. What somebody is or has does not hold for one day, nor does it end with a deadline beside
+    which it is told. An illness, a diet, a language or a marriage has nothing to do with a stay of some days.
     """
     at = fact.valid_from or fact.valid_until
     if at is None:
