@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import anyio
 import anyio.from_thread
+import numpy as np
 import pytest
 
+from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import (
     ADVANCE_SECONDS,
     SHARE,
@@ -19,6 +23,8 @@ from palimpsest.core.threads import (
 from palimpsest.embed.workers import Workers
 
 pytestmark = pytest.mark.anyio
+
+NO_VECTOR = np.zeros((0, 0), dtype=np.float32)
 
 
 async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
@@ -61,26 +67,30 @@ async def test_a_caller_that_computed_long_waits_until_it_has_earned_it(monkeypa
     assert len(slept) == 1, "its advance has come back, and has not grown"
 
 
-def _nothing(_: bool) -> None:  # noqa: FBT001 - the type of a callback
-    """Do nothing."""
-
-
 def test_urgent_work_of_a_lower_rank_goes_first() -> None:
-    workers = Workers(1, _nothing)
+    workers = Workers(1)
     order: list[str] = []
     running, may_end = threading.Event(), threading.Event()
 
-    def block() -> None:
+    def block() -> Vector:
         running.set()
         may_end.wait()
+        return NO_VECTOR
+
+    def embed(text: str) -> Vector:
+        order.append(text)
+        return NO_VECTOR
+
+    def urgent(rank: int, work: Callable[[], Vector]) -> Vector:
+        return workers.vectors(rank, [work], 0, background=False)
 
     with ThreadPoolExecutor(4) as pool:
-        pool.submit(workers.urgent, 0, block)
+        pool.submit(urgent, 0, block)
         running.wait()
-        passages = [pool.submit(workers.urgent, 1, lambda n=n: order.append(f"passage {n}")) for n in range(2)]
+        passages = [pool.submit(urgent, 1, partial(embed, "passage")) for _ in range(2)]
         while not all(future.running() for future in passages):
             pass
-        question = pool.submit(workers.urgent, 0, lambda: order.append("question"))
+        question = pool.submit(urgent, 0, partial(embed, "question"))
         while workers.waiting < 4:
             pass
         may_end.set()

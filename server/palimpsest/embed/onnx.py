@@ -56,7 +56,7 @@ class OnnxEmbedder:
         self._tokenizer: Any = _mapped(folder, lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
         self._session: Any = _mapped(folder, lambda: inference_session(str(model)))
         # The session has threads of its own, which all work on one text.
-        self._workers = Workers(1, lambda _: None)
+        self._workers = Workers(1)
         self._dims = len(self._vector("a text to try the model with"))
         # A hash of the model's file and of how it is used is part of it.
         how = json.dumps([self._query_prefix, self._passage_prefix, self._pooling, self._max_tokens])

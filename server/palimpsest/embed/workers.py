@@ -11,14 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.text.tokenizer import first_words, windows
-
-_T = TypeVar("_T")
 
 # The order in which calls are served: a question waits for one other text at most.
 QUESTION, PASSAGE = 0, 1
@@ -85,19 +83,17 @@ _LAST_PIECE = 10.0
 
 
 # Work in the order of its rank, and within a rank in the order in which it came.
-_Queue: TypeAlias = queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]]
+_Queue: TypeAlias = queue.PriorityQueue[tuple[int, int, Future[Vector], Callable[[], Vector]]]
 
 
 class Workers:
     """One urgent thread and `background_threads` slow ones. They start at the first work.
 
     A process that ends waits for the pieces that they are at, and for no more: onnxruntime would abort the process.
-    `prepare` runs first in each thread and is given whether the thread is a slow one. `waiting` is how many callers
-    wait for urgent work.
+    `waiting` is how many callers wait for urgent work.
     """
 
-    def __init__(self, background_threads: int, prepare: Callable[[bool], None]) -> None:
-        self._prepare = prepare
+    def __init__(self, background_threads: int) -> None:
         self._lock = threading.Lock()
         self._has_started = False
         self._numbers = itertools.count()
@@ -108,30 +104,25 @@ class Workers:
         self._threads = [(waiting, threading.Lock()) for waiting in (self._urgent, *[self._slow] * background_threads)]
         self.waiting = 0
 
-    def urgent(self, rank: int, work: Callable[[], _T]) -> _T:
-        """Run work in the urgent thread and return its result. Work of a lower rank goes first."""
+    def vectors(self, rank: int, work: Sequence[Callable[[], Vector]], dims: int, *, background: bool) -> Vector:
+        """Return the vectors that pieces of work compute, one or several each, of shape (n, dims).
+
+        Urgent work of a lower rank goes first.
+        """
+        if not work:
+            return np.zeros((0, dims), dtype=np.float32)
+        if background:
+            return np.vstack([future.result() for future in [self._put(self._slow, 0, piece) for piece in work]])
         with self._busy:
             self.waiting += 1
         try:
-            return self._put(self._urgent, rank, work).result()
+            return np.vstack([self._put(self._urgent, rank, piece).result() for piece in work])
         finally:
             with self._busy:
                 self.waiting -= 1
                 self._busy.notify_all()
 
-    def later(self, work: Callable[[], _T]) -> Future[_T]:
-        """Have work run in a slow thread."""
-        return self._put(self._slow, 0, work)
-
-    def vectors(self, rank: int, work: Sequence[Callable[[], Vector]], dims: int, *, background: bool) -> Vector:
-        """Return the vectors that pieces of work compute, one or several each, of shape (n, dims)."""
-        if not work:
-            return np.zeros((0, dims), dtype=np.float32)
-        if not background:
-            return np.vstack([self.urgent(rank, piece) for piece in work])
-        return np.vstack([future.result() for future in [self.later(piece) for piece in work]])
-
-    def _put(self, waiting: _Queue, rank: int, work: Callable[[], _T]) -> Future[_T]:
+    def _put(self, waiting: _Queue, rank: int, work: Callable[[], Vector]) -> Future[Vector]:
         """Have work run, and start the threads with the first."""
         with self._lock:
             if not self._has_started:
@@ -139,7 +130,7 @@ class Workers:
                 for of_thread in self._threads:
                     threading.Thread(target=self._work, args=of_thread, name="palimpsest-embedder", daemon=True).start()
                 atexit.register(_finish, [at_work for _, at_work in self._threads])
-        future: Future[_T] = Future()
+        future: Future[Vector] = Future()
         waiting.put((rank, next(self._numbers), future, work))
         return future
 
@@ -147,7 +138,6 @@ class Workers:
         is_slow = waiting is self._slow
         if is_slow:
             _lower_priority()
-        self._prepare(is_slow)
         while True:
             _, _, future, work = waiting.get()
             with self._busy:
