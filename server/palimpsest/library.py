@@ -377,8 +377,7 @@ def _parted(filters: Mapping[str, Any] | None, **ids: Any) -> tuple[dict[str, An
     """Return the parts of the scope, which may be in a filter, and the rest of the filter in our form."""
     if filters is not None and not isinstance(cast("object", filters), Mapping):
         raise ArgumentError(f"filters is {type(filters).__name__} and must be a dictionary, such as {EXAMPLE}")
-    conditions = _conditions(filters or {}, ids)
-    return ids, conditions
+    return ids, _conditions(filters or {}, ids)
 
 
 EXAMPLE = '{"topic": "tea"}'

@@ -75,12 +75,9 @@ class ItemFields:
     @property
     def labels(self) -> str:
         """Return all but the text, as the labels of an item."""
-        tags = " ".join(f"#{tag if _SIMPLE_TAG.fullmatch(tag) else _quoted(tag)}" for tag in self.tags)
+        quoted = {tag: visible_json(json.dumps(tag, ensure_ascii=False)) for tag in self.tags}
+        tags = " ".join(f"#{tag if _SIMPLE_TAG.fullmatch(tag) else quoted[tag]}" for tag in self.tags)
         return " · ".join(filter(None, (self.date, self.since and f"since {self.since}", tags)))
-
-
-def _quoted(tag: str) -> str:
-    return visible_json(json.dumps(tag, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)

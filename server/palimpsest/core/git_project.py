@@ -115,9 +115,8 @@ def repository_of(folder: Path) -> Repository:
 def _root(place: Path, common: Path) -> Path:
     """Return the folder that all worktrees have in common; for a repository with a single one, its root."""
     is_linked = (place / ".git").is_file() and (common / "worktrees").is_dir()
-    if not is_linked:
-        return place
-    return common.parent if common.name == ".git" else common
+    shared = common.parent if common.name == ".git" else common
+    return shared if is_linked else place
 
 
 def _normal(place: Path) -> str:

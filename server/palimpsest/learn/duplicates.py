@@ -27,6 +27,7 @@ from palimpsest.store.history import predecessors, versions_of
 from palimpsest.store.rows import is_seen
 from palimpsest.text import relation_updates as changes
 from palimpsest.text.dates.date_finder import appointments_in, dates_in
+from palimpsest.text.intents import is_exception
 from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
@@ -247,9 +248,10 @@ def _unnamed(item: SimilarMemory) -> SimilarMemory:
 def _hold_apart(memory: Memory, other: Memory) -> bool:
     """Return whether one of two memories ends before the other begins, as an appointment: neither replaces the other.
 
-    Two days may be those of one appointment, which was moved. Nor does what tells the same of another.
+    Two days may be those of one appointment, which was moved. Nor does what tells the same of another, or holds once.
     """
-    if _are_two_appointments(memory, other) or changes.is_of_another(memory, other):
+    is_once = is_exception(memory.text) and not is_exception(other.text)
+    if is_once or _are_two_appointments(memory, other) or changes.is_of_another(memory, other):
         return True
     if changes.is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
         return False

@@ -22,6 +22,7 @@ from palimpsest.core.models import Candidate, Fact, Hit, Kind, Memory, Scope, na
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
+from palimpsest.text.intents import is_exception
 from palimpsest.text.relation_updates import ends_something, may_end, may_have_several, says_ended, without_times
 from palimpsest.text.stopwords import change_words
 from palimpsest.text.tokenizer import search_tokens
@@ -386,13 +387,15 @@ def replacement_probability(
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
-    return np.where(is_older, np.maximum(fitted, replaced_by_words(words, texts, is_older)), 0.0)
+    may_replace = is_older & ~_hold_once(texts)
+    return np.where(may_replace, np.maximum(fitted, replaced_by_words(words, texts, is_older)), 0.0)
 
 
 def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], is_older: Matrix) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one as far as words alone say it."""
-    another = np.maximum(_differ_by_one(words), _at_another_time(texts, is_older)) * _may_have_one(texts)
-    return np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
+    many = np.array([may_have_several(text) for text in texts], dtype=bool)
+    another = np.maximum(_differ_by_one(words), _at_another_time(texts, is_older)) * ~np.logical_and.outer(many, many)
+    return np.where(_hold_once(texts), 0.0, np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older)))
 
 
 # How near the next memory counts as at least, among many and among few: else one would stand out by being alone.
@@ -475,10 +478,10 @@ def _at_another_time(texts: Sequence[str], is_older: Matrix) -> Matrix:
     return moved
 
 
-def _may_have_one(texts: Sequence[str]) -> Matrix:
-    """Return 0 for each pair of texts that tell of what somebody may have several, as of two allergies; else 1."""
-    several = np.array([may_have_several(text) for text in texts])
-    return 1.0 - np.logical_and.outer(several, several)
+def _hold_once(texts: Sequence[str]) -> Matrix:
+    """Return for each pair whether the newer text tells what holds for one time only, and the older what is usual."""
+    once = np.array([is_exception(text) for text in texts], dtype=bool)
+    return np.logical_and.outer(once, ~once)
 
 
 def _is_nearest(likeness: Matrix, is_older: Matrix, axis: int) -> Matrix:

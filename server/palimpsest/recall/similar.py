@@ -194,17 +194,15 @@ def near_duplicates(
         return []
     weights = features.weights_for(searchable.embedder.fingerprint)
     same, replaced = _likeness(candidates, row, weights)
+    cosines = np.zeros_like(same) if candidates.vectors is None else candidates.vectors @ candidates.vectors[row]
+    cosines[row] = -1.0
     if candidates.vectors is not None and new.keywords:
-        cosines = candidates.vectors @ candidates.vectors[row]
-        cosines[row] = -1.0
         replaced = np.maximum(replaced, _changed_by_hinted(searchable, candidates, cosines, new, weights.change))
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     # Of several that a text ends, the nearest counts most.
-    nearness = 0.0 if candidates.vectors is None else candidates.vectors @ candidates.vectors[row] / NEAREST
-    numbers = [number for number in features.best_first(likeness + nearness)[:limit] if likeness[number] > 0]
+    numbers = [number for number in features.best_first(likeness + cosines / NEAREST)[:limit] if likeness[number] > 0]
     if candidates.vectors is not None and len(numbers) < nearest:
-        cosines = candidates.vectors @ candidates.vectors[row]
         near = cosines + WORDS_OF_NEAR * features.shared_words(candidates.words)[row]
         others = [number for number in features.best_first(near) if number not in (row, *numbers)]
         known = Counter(word for words in candidates.words for word in words - ALL_FUNCTION_WORDS if word.isalpha())

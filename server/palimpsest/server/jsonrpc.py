@@ -139,9 +139,7 @@ def fault_of_body(text: bytes | bytearray) -> Refused | None:
 
     A body is only parsed here if it may have such a number or half a character.
     """
-    message = unparsable(text)
-    if message is None and DOUBTFUL.search(text):
-        message = read_message(text)
+    message = unparsable(text) or (read_message(text) if DOUBTFUL.search(text) else None)
     return message if isinstance(message, Refused) else None
 
 

@@ -586,9 +586,7 @@ def page_text(page: Page, scope: Scope) -> str:
 
 def added_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
-    lines = _outcome_lines(result)
-    if result.document is not None:
-        lines = [learned_line(result.document)]
+    lines = _outcome_lines(result) if result.document is None else [learned_line(result.document)]
     if not lines and result.kept_messages:
         lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
     return with_notes(lines or ["unchanged"], advice.added_notes(result, door), scope)

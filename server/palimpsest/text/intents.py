@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from palimpsest.core.models import ForgetQuestion
@@ -289,6 +290,12 @@ def standing_statements(text: str) -> list[Statement]:
         return []
     found = {statement.text: statement for sentence in _own_sentences(text) for statement in _stated(sentence)}
     return list(found.values())
+
+
+@lru_cache(maxsize=2_048)
+def is_exception(text: str) -> bool:
+    """Return whether a text tells what holds for one time only, and leaves what is usual as it is."""
+    return _CUES["exception"].search(text[:MAX_STATEMENT_CHARS]) is not None
 
 
 def begins_with_rule(text: str) -> bool:
