@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,33 @@ async def changes(embedder: str) -> list[Table]:
     name a repeated fact is right, so it is no needless one.
     """
     return [await _changes(embedder, with_help=False), await _changes(embedder, with_help=True)]
+
+
+async def weeks(embedder: str) -> list[Table]:
+    """Live the weeks of `weeks.json`: what an agent stored, with hints, in the order of its days.
+
+    *Named*, *shown*: as in `changes`, of the texts that change an earlier one. *Needless*: of the others, those with
+    something named that they don't repeat.
+    """
+    tally = Tally("weeks of agents")
+    for number, week in enumerate(read_data("weeks")["weeks"], start=1):
+        clock = StoppedClock()
+        async with new_memory(clock, embedder) as memory:
+            ids: list[str] = []
+            for text in week["texts"]:
+                clock.at = datetime.fromisoformat(text["at"]).replace(hour=9, tzinfo=UTC) + timedelta(minutes=len(ids))
+                hints = validation.hints_from(HintsInput(asks=text["asks"], words=text["words"]))
+                result = await _stored(memory, Fact(text["text"], keywords=hints), {})
+                items = result.similar[result.outcomes[0].memory.id]
+                named = {item.memory.id for item in items if not item.is_only_near and item.replaced >= item.same}
+                rows = [f"{number} ({week['language']})", ALL]
+                if older := text.get("changes"):
+                    shown = {item.memory.id for item in items}
+                    tally.record(rows, {"named": ids[older - 1] in named, "shown": ids[older - 1] in shown})
+                else:
+                    tally.record([f"{row}, others" for row in rows], {"needless": bool(named)})
+                ids.append(result.outcomes[0].memory.id)
+    return [tally.table()]
 
 
 def _alone(pair: HelpedPair) -> dict[str, Any]:
