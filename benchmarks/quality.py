@@ -24,7 +24,7 @@ from measures.entities import entities
 from measures.everyday import cross_language, everyday
 from measures.exact import exact
 from measures.hand_written import data_file
-from measures.near_duplicates import changes, near_duplicates, weeks
+from measures.near_duplicates import changes, near_duplicates, told_changes, weeks
 from measures.other_words import languages, paraphrases
 from measures.tables import Table, print_table
 from measures.times import times
@@ -40,6 +40,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "unknown": lambda options: unknown(options.data, options.embedder),
     "near-duplicates": lambda options: near_duplicates(options.data, options.embedder),
     "changes": lambda options: changes(options.embedder),
+    "told-changes": lambda options: told_changes(options.embedder),
     "weeks": lambda options: weeks(options.embedder),
     "exact": lambda options: exact(options.embedder),
     "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from measures.hand_written import read_data
+from measures.hand_written import FOLDER, read_data
 from measures.personas import Persona, read_personas
 from measures.stores import SCOPE, StoppedClock, new_memory
 from measures.tables import ALL, Table, Tally, described
@@ -189,3 +189,33 @@ async def _changes(embedder: str, *, with_help: bool) -> Table:
                 tally.record(rows, {"named": named, "shown": bool(of_pair), "lines": len(items)})
                 await memory.undo(SCOPE)
     return tally.table()
+
+
+async def told_changes(embedder: str) -> list[Table]:
+    """Tell invented memories of `changed/`: all facts, then what only seems to change one, then what does.
+
+    A line `#` begins a memory: its kind, its language, and whose it is. `F` is a fact, `S` seems to change it, and `C`
+    does. `Q` is a question that the fact answers, and `N` one that `C` answers; they are not asked here. The columns
+    are those of `weeks`. The texts are told alone.
+    """
+    tally = Tally("told changes")
+    for file in sorted((FOLDER / "changed").glob("*.txt")):
+        for block in file.read_text("utf-8").strip().split("\n\n"):
+            header, *lines = block.splitlines()
+            told = {kind: [line[2:] for line in lines if line[0] == kind] for kind in "FSC"}
+            rows = [f"{file.stem}, {header.split(' | ')[1]}", ALL]
+            clock = StoppedClock()
+            async with new_memory(clock, embedder) as memory:
+                facts = [(await _stored(memory, Fact(text), {})).outcomes[0].memory.id for text in told["F"]]
+                for kind in "SC":
+                    clock.at += timedelta(days=1)
+                    for fact, text in zip(facts, told[kind], strict=True):
+                        result = await _stored(memory, Fact(text), {})
+                        items = result.similar[result.outcomes[0].memory.id]
+                        named = {item.memory.id for item in items if not item.is_only_near}
+                        if kind == "C":
+                            shown = fact in {item.memory.id for item in items}
+                            tally.record(rows, {"named": fact in named, "shown": shown})
+                        else:
+                            tally.record([f"{row}, others" for row in rows], {"needless": bool(named)})
+    return [tally.table()]
