@@ -250,7 +250,7 @@ def _hold_apart(memory: Memory, other: Memory) -> bool:
 
     Two days may be those of one appointment, which was moved. Nor does what tells the same of another, or holds once.
     """
-    is_once = is_exception(memory.text) and not is_exception(other.text)
+    is_once = is_exception(memory.text) is not is_exception(other.text)
     if is_once or _are_two_appointments(memory, other) or changes.is_of_another(memory, other):
         return True
     if changes.is_at_another_time(memory, other) or (memory.since == memory.until and other.since == other.until):
