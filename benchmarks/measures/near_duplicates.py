@@ -138,14 +138,8 @@ async def weeks(embedder: str) -> list[Table]:
                 clock.at = datetime.fromisoformat(text["at"]).replace(hour=9, tzinfo=UTC) + timedelta(minutes=len(ids))
                 hints = validation.hints_from(HintsInput(asks=text["asks"], words=text["words"]))
                 result = await _stored(memory, Fact(text["text"], keywords=hints), {})
-                items = result.similar[result.outcomes[0].memory.id]
-                named = {item.memory.id for item in items if not item.is_only_near and item.replaced >= item.same}
-                rows = [f"{number} ({week['language']})", ALL]
-                if older := text.get("changes"):
-                    shown = {item.memory.id for item in items}
-                    tally.record(rows, {"named": ids[older - 1] in named, "shown": ids[older - 1] in shown})
-                else:
-                    tally.record([f"{row}, others" for row in rows], {"needless": bool(named)})
+                older: int | None = text.get("changes")
+                _record(tally, [f"{number} ({week['language']})", ALL], result, ids[older - 1] if older else None)
                 ids.append(result.outcomes[0].memory.id)
     return [tally.table()]
 
@@ -210,12 +204,16 @@ async def told_changes(embedder: str) -> list[Table]:
                 for kind in "SC":
                     clock.at += timedelta(days=1)
                     for fact, text in zip(facts, told[kind], strict=True):
-                        result = await _stored(memory, Fact(text), {})
-                        items = result.similar[result.outcomes[0].memory.id]
-                        named = {item.memory.id for item in items if not item.is_only_near}
-                        if kind == "C":
-                            shown = fact in {item.memory.id for item in items}
-                            tally.record(rows, {"named": fact in named, "shown": shown})
-                        else:
-                            tally.record([f"{row}, others" for row in rows], {"needless": bool(named)})
+                        _record(tally, rows, await _stored(memory, Fact(text), {}), fact if kind == "C" else None)
     return [tally.table()]
+
+
+def _record(tally: Tally, rows: Sequence[str], result: WriteResult, changed: str | None) -> None:
+    """Record what the reply to one new text names. `changed` is the id of the memory that the text changes, if any."""
+    items = result.similar[result.outcomes[0].memory.id]
+    named = {item.memory.id for item in items if not item.is_only_near and item.replaced >= item.same}
+    if changed is None:
+        tally.record([f"{row}, others" for row in rows], {"needless": bool(named)})
+    else:
+        shown = changed in {item.memory.id for item in items}
+        tally.record(rows, {"named": changed in named, "shown": shown})

@@ -72,6 +72,9 @@ def test_a_persona_names_its_own_facts_once_and_the_newer_one_is_newer() -> None
         asked = [*(question.text for question in persona.questions), *persona.unknown]
         for texts in ([fact.text for fact in persona.facts], asked):
             assert len({*texts}) == len(texts), persona.name
+    for week in read_data("weeks")["weeks"]:
+        pairs = [(number, text.get("changes", 1)) for number, text in enumerate(week["texts"], start=1)]
+        assert all(older < newer for newer, older in pairs[1:])
     for family in read_data("look_alikes"):
         # Each must have one right answer, also in lower case and without its full stop.
         assert len({text.lower().rstrip(".。") for text in family["texts"]}) == 60

@@ -248,7 +248,8 @@ def _unnamed(item: SimilarMemory) -> SimilarMemory:
 def _hold_apart(memory: Memory, other: Memory) -> bool:
     """Return whether one of two memories ends before the other begins, as an appointment: neither replaces the other.
 
-    Two days may be those of one appointment, which was moved. Nor does what tells the same of another, or holds once.
+    Two days may be those of one appointment, which was moved. Nor does a memory replace one that tells the same of
+    another, and what holds for one time only does not replace what is usual.
     """
     is_once = is_exception(memory.text) is not is_exception(other.text)
     if is_once or _are_two_appointments(memory, other) or changes.is_of_another(memory, other):

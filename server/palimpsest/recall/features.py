@@ -386,16 +386,17 @@ def replacement_probability(
     weights: Mapping[str, float],
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
-    is_older = is_older & ~_hold_apart(texts)
+    is_older = is_older & ~_one_holds_once(texts)
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
     return np.where(is_older, np.maximum(fitted, replaced_by_words(words, texts, is_older)), 0.0)
 
 
 def replaced_by_words(words: Sequence[AbstractSet[str]], texts: Sequence[str], is_older: Matrix) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one as far as words alone say it."""
+    # One allergy is not another value of the other: somebody may have both.
     many = np.array([may_have_several(text) for text in texts], dtype=bool)
     another = np.maximum(_differ_by_one(words), _at_another_time(texts, is_older)) * ~np.logical_and.outer(many, many)
-    return np.where(_hold_apart(texts), 0.0, np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older)))
+    return np.where(_one_holds_once(texts), 0.0, np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older)))
 
 
 # How near the next memory counts as at least, among many and among few: else one would stand out by being alone.
@@ -478,7 +479,7 @@ def _at_another_time(texts: Sequence[str], is_older: Matrix) -> Matrix:
     return moved
 
 
-def _hold_apart(texts: Sequence[str]) -> Matrix:
+def _one_holds_once(texts: Sequence[str]) -> Matrix:
     """Return for each pair whether one text tells what holds for one time only, and the other what is usual."""
     once = np.array([is_exception(text) for text in texts], dtype=bool)
     return np.not_equal.outer(once, once)

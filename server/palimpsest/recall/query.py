@@ -527,4 +527,6 @@ def _overlap(span: DateSpan, other: DateSpan) -> float:
     length = other.end - other.start
     if span.relation != "in" or other.end <= span.start or span.end <= other.start:
         return _agreement(span, other.start)
-    return 1.0 if length <= max(span.end - span.start, EXACT) else COARSE if length <= COARSE_TO else 0.0
+    if length <= max(span.end - span.start, EXACT):
+        return 1.0
+    return COARSE if length <= COARSE_TO else 0.0

@@ -104,7 +104,7 @@ _revisions = Table("alembic_version", MetaData(), Column("version_num", String(3
 
 def create_tables(conn: Connection, database: Database) -> None:
     """Create the tables of a new ledger in the schema of this version."""
-    metadata.create_all(conn, checkfirst=False)  # nothing is there, and to look takes a fifth of it
+    metadata.create_all(conn, checkfirst=False)  # looking for tables would take a fifth of the time
     database.full_text.create(conn)
     database.finish_schema(conn)
     _revisions.create(conn)
