@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from measures.everyday import everyday
-from measures.hand_written import data_file, read_data
+from measures.hand_written import FOLDER, data_file, read_data
 from measures.near_duplicates import near_duplicates
 from measures.personas import read_personas
 from measures.tables import ALL
@@ -75,6 +75,15 @@ def test_a_persona_names_its_own_facts_once_and_the_newer_one_is_newer() -> None
     for week in read_data("weeks")["weeks"]:
         pairs = [(number, text.get("changes", 1)) for number, text in enumerate(week["texts"], start=1)]
         assert all(older < newer for newer, older in pairs[1:])
+    files = sorted((FOLDER / "stored").glob("*.txt"))
+    assert files
+    for file in files:
+        # "12 | 5 | text": what an agent stored as its twelfth text makes the fifth out of date; "~5" only seems to.
+        for block in file.read_text("utf-8").strip().split("\n\n"):
+            for number, line in enumerate(block.splitlines()[1:], start=1):
+                own, older, _ = line.split(" | ", maxsplit=2)
+                assert int(own) == number
+                assert older == "-" or 0 < int(older.lstrip("~")) < number, line
     for family in read_data("look_alikes"):
         # Each must have one right answer, also in lower case and without its full stop.
         assert len({text.lower().rstrip(".。") for text in family["texts"]}) == 60
